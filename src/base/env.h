@@ -1,0 +1,30 @@
+// The one place that reads environment variables. Everything else takes its settings as arguments.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace millrace::env {
+
+// MILLRACE_ISA: forces an instruction set (portable, avx2, avx512, avx512vnni); unset: the best one.
+std::optional<std::string> isa();
+
+// MILLRACE_NODE: identity of this process's shared-memory domain, overriding the machine's (tests).
+std::optional<std::string> node();
+
+// MILLRACE_MODELS: folder in which model names (for example `smollm2`) are looked up.
+std::optional<std::string> models_dir();
+
+// MILLRACE_LOG: least level that is logged: debug, info (default), warning, error.
+std::optional<std::string> log_level();
+
+// HOME, or nothing.
+std::optional<std::string> home();
+
+// XDG_CACHE_HOME, or nothing.
+std::optional<std::string> cache_home();
+
+// True if colours and cursor movement are unwanted on a terminal: NO_COLOR set, or TERM=dumb.
+bool plain_terminal();
+
+}  // namespace millrace::env
