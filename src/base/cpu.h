@@ -1,0 +1,36 @@
+// What this machine offers to this process: CPUs, instruction sets, memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace millrace {
+
+// Instruction-set extensions that the CPU has and the system lets us use (its registers are saved).
+struct CpuFeatures {
+  bool avx2 = false;         // AVX2, FMA and F16C
+  bool avx512 = false;       // F, BW, VL, DQ, CD
+  bool avx512_vnni = false;  // int8 dot products
+  bool avx512_bf16 = false;  // bf16 dot products
+  bool avx512_fp16 = false;
+  bool avx_vnni = false;
+  bool amx_int8 = false;
+  bool amx_bf16 = false;
+};
+
+CpuFeatures detect_cpu_features();
+
+// Brand string, for example "AMD EPYC 9B14"; "unknown" if the CPU does not tell.
+std::string cpu_model_name();
+
+// CPUs that this process may run on: its affinity mask, cut to the CPU quota of its control group
+// (rounded up). At least 1.
+int available_cpus();
+
+// Bytes of memory in the machine, cut to the limit of the control group.
+int64_t total_memory();
+
+// Bytes that can be allocated without swapping, likewise cut.
+int64_t available_memory();
+
+}  // namespace millrace
