@@ -1,0 +1,103 @@
+#include "base/thread_team.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "base/check.h"
+
+namespace millrace {
+namespace {
+
+constexpr int kSpinRounds = 20000;  // some hundred microseconds of pauses
+
+void pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+// Waits until `word` differs from `old`.
+template <typename T>
+void wait_while_equal(const std::atomic<T>& word, T old, int spin_rounds) {
+  for (int i = 0; i < spin_rounds; ++i) {
+    if (word.load(std::memory_order_acquire) != old) return;
+    pause();
+  }
+  while (word.load(std::memory_order_acquire) == old) word.wait(old, std::memory_order_acquire);
+}
+
+}  // namespace
+
+bool denormals_are_kept() {
+#if defined(__x86_64__)
+  constexpr unsigned kFlushToZero = 0x8000;
+  constexpr unsigned kDenormalsAreZero = 0x0040;
+  return (_mm_getcsr() & (kFlushToZero | kDenormalsAreZero)) == 0;
+#else
+  volatile float tiny = 1e-40f;
+  return tiny * 1.0f != 0.0f;
+#endif
+}
+
+Barrier::Barrier(int num_threads, int spin_rounds)
+    : num_threads_(num_threads), spin_rounds_(spin_rounds) {}
+
+void Barrier::wait() {
+  if (num_threads_ == 1) return;
+  const uint32_t epoch = epoch_.load(std::memory_order_acquire);
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_threads_) {
+    arrived_.store(0, std::memory_order_relaxed);
+    epoch_.fetch_add(1, std::memory_order_acq_rel);
+    epoch_.notify_all();
+    return;
+  }
+  wait_while_equal(epoch_, epoch, spin_rounds_);
+}
+
+ThreadTeam::ThreadTeam(int num_threads, int available_cores)
+    : num_threads_(num_threads),
+      spin_rounds_(num_threads <= available_cores ? kSpinRounds : 0),
+      barrier_(num_threads, spin_rounds_) {
+  MR_CHECK(num_threads >= 1);
+  MR_CHECK(denormals_are_kept(), "flush-to-zero is on; results would differ between machines");
+  threads_.reserve(static_cast<size_t>(num_threads - 1));
+  for (int i = 1; i < num_threads; ++i) threads_.emplace_back([this, i] { worker(i); });
+}
+
+ThreadTeam::~ThreadTeam() {
+  stopping_.store(true, std::memory_order_relaxed);
+  region_.fetch_add(1, std::memory_order_release);
+  region_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadTeam::run_erased(Erased body, void* context) {
+  if (num_threads_ > 1) {
+    body_ = body;
+    context_ = context;
+    running_.store(num_threads_ - 1, std::memory_order_relaxed);
+    region_.fetch_add(1, std::memory_order_release);
+    region_.notify_all();
+  }
+  body(context, 0);
+  int left = running_.load(std::memory_order_acquire);
+  while (left != 0) {
+    wait_while_equal(running_, left, spin_rounds_);
+    left = running_.load(std::memory_order_acquire);
+  }
+}
+
+void ThreadTeam::worker(int thread) {
+  MR_CHECK(denormals_are_kept(), "flush-to-zero is on; results would differ between machines");
+  uint32_t seen = 0;
+  while (true) {
+    wait_while_equal(region_, seen, spin_rounds_);
+    seen = region_.load(std::memory_order_acquire);
+    if (stopping_.load(std::memory_order_relaxed)) return;
+    body_(context_, thread);
+    if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_all();
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,75 @@
+// A team of threads that run one parallel region at a time and meet at barriers inside it.
+//
+// The caller of run() is thread 0. Waiting: where the team has no more threads than the machine has
+// free cores, threads spin for a short time before they sleep; where it has more, they sleep at once
+// (spinning threads that share a core cost milliseconds a barrier, sleeping ones tens of
+// microseconds).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace millrace {
+
+// True if denormals are kept (neither flush-to-zero nor denormals-are-zero is on) in this thread.
+bool denormals_are_kept();
+
+// A barrier for a fixed number of threads that can be used again and again.
+class Barrier {
+ public:
+  // spin_rounds: how many pause instructions a waiter spends before it sleeps.
+  Barrier(int num_threads, int spin_rounds);
+
+  // Returns when all threads have arrived. What they wrote before is visible after.
+  void wait();
+
+ private:
+  const int num_threads_;
+  const int spin_rounds_;
+  alignas(64) std::atomic<int> arrived_{0};
+  alignas(64) std::atomic<uint32_t> epoch_{0};
+};
+
+// Owns num_threads - 1 threads. Not copyable; run() may be called from one thread at a time.
+class ThreadTeam {
+ public:
+  // available_cores decides between spinning and sleeping (see above).
+  ThreadTeam(int num_threads, int available_cores);
+  ~ThreadTeam();
+  ThreadTeam(const ThreadTeam&) = delete;
+  ThreadTeam& operator=(const ThreadTeam&) = delete;
+
+  int size() const { return num_threads_; }
+
+  // Calls body(thread_index) once on every thread of the team; returns when all have returned.
+  template <typename Body>
+  void run(Body&& body) {
+    using Plain = std::remove_reference_t<Body>;
+    run_erased([](void* context, int thread) { (*static_cast<Plain*>(context))(thread); },
+               const_cast<void*>(static_cast<const void*>(&body)));
+  }
+
+  // To be called by every thread inside a region.
+  void barrier() { barrier_.wait(); }
+
+ private:
+  using Erased = void (*)(void*, int);
+  void run_erased(Erased body, void* context);
+  void worker(int thread);
+
+  const int num_threads_;
+  const int spin_rounds_;
+  Barrier barrier_;
+  Erased body_ = nullptr;
+  void* context_ = nullptr;
+  alignas(64) std::atomic<uint32_t> region_{0};
+  alignas(64) std::atomic<int> running_{0};
+  std::atomic<bool> stopping_{false};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,46 @@
+#include "base/thread_team.h"
+
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+namespace millrace {
+namespace {
+
+// Teams smaller and larger than the machine; both ways of waiting.
+class Teams : public testing::TestWithParam<std::pair<int, int>> {};
+
+TEST_P(Teams, EveryThreadRunsOncePerRegion) {
+  const auto [threads, cores] = GetParam();
+  ThreadTeam team(threads, cores);
+  std::vector<int> count(threads, 0);
+  for (int region = 0; region < 100; ++region) {
+    team.run([&](int thread) { ++count[thread]; });
+  }
+  for (int c : count) EXPECT_EQ(c, 100);
+}
+
+TEST_P(Teams, BarrierPublishesWhatWasWrittenBefore) {
+  const auto [threads, cores] = GetParam();
+  ThreadTeam team(threads, cores);
+  std::vector<int> cells(threads, 0);
+  std::vector<int> wrong(threads, 0);
+  team.run([&](int thread) {
+    for (int round = 1; round <= 200; ++round) {
+      cells[thread] = round;
+      team.barrier();
+      for (int cell : cells) wrong[thread] += cell != round;
+      team.barrier();
+    }
+  });
+  EXPECT_EQ(std::accumulate(wrong.begin(), wrong.end(), 0), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Teams,
+                         testing::Values(std::pair{1, 2}, std::pair{2, 2}, std::pair{3, 2},
+                                         std::pair{16, 2}, std::pair{4, 8}));
+
+TEST(ThreadTeam, KeepsDenormals) { EXPECT_TRUE(denormals_are_kept()); }
+
+}  // namespace
+}  // namespace millrace
