@@ -21,7 +21,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 std::vector<float> hard_floats() {
   std::vector<float> values;
   std::mt19937 random(20240229);
-  for (int i = 0; i < 300'000; ++i) values.push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));
+  for (int i = 0; i < 300'000; ++i)
+    values.push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));
   for (uint32_t high = 0; high < 0x10000; ++high) {
     for (uint32_t low : {0u, 1u, 0x0fffu, 0x1000u, 0x1001u, 0x2fffu, 0x3000u, 0x3001u, 0x7fffu,
                          0x8000u, 0x8001u, 0xffffu}) {
