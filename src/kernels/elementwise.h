@@ -1,0 +1,43 @@
+// Element by element steps: gated activation, residual add; and the index of the largest value.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace millrace {
+
+// out = round(silu(gate) * up), silu as in math.h.
+struct GatedActivationArgs {
+  const float* gate = nullptr;  // [rows][gate_stride]
+  int64_t gate_stride = 0;
+  const float* up = nullptr;  // [rows][up_stride]
+  int64_t up_stride = 0;
+  float* out = nullptr;  // [rows][out_stride]; may be gate or up
+  int64_t out_stride = 0;
+  int64_t n = 0;  // elements of a row
+  DType dtype = DType::kF32;
+};
+
+// out = round(a + b).
+struct AddArgs {
+  const float* a = nullptr;  // [rows][a_stride]
+  int64_t a_stride = 0;
+  const float* b = nullptr;  // [rows][b_stride]
+  int64_t b_stride = 0;
+  float* out = nullptr;  // [rows][out_stride]; may be a or b
+  int64_t out_stride = 0;
+  int64_t n = 0;  // elements of a row
+  DType dtype = DType::kF32;
+};
+
+// Both compute rows [row_begin, row_end).
+using GatedActivationFunction = void (*)(const GatedActivationArgs& args, int64_t row_begin,
+                                         int64_t row_end);
+using AddFunction = void (*)(const AddArgs& args, int64_t row_begin, int64_t row_end);
+
+// Index of the largest of n >= 1 values, compared as numbers: NaN counts as -inf, -0 equals +0, the
+// lowest index wins ties.
+int64_t argmax(const float* values, int64_t n);
+
+}  // namespace millrace

@@ -1,0 +1,24 @@
+// The small kernels (norm, RoPE, gated activation, add, cache write) of one instruction set.
+#pragma once
+
+#include "kernels/elementwise.h"
+#include "kernels/isa.h"
+#include "kernels/kv_write.h"
+#include "kernels/norm.h"
+#include "kernels/rope.h"
+
+namespace millrace {
+
+struct RowKernels {
+  const char* name;  // the build that it is: portable, avx2 or avx512
+  RmsNormFunction rms_norm;
+  RopeFunction rope;
+  GatedActivationFunction gated_activation;
+  AddFunction add;
+  KvWriteFunction kv_write;
+};
+
+// The kernels for `isa` (avx512vnni uses the avx512 build). All give the bits of reference_ops.h.
+const RowKernels& row_kernels(Isa isa);
+
+}  // namespace millrace
