@@ -1,0 +1,61 @@
+#include "kernels/isa.h"
+
+#include "base/check.h"
+
+namespace millrace {
+
+CpuFeatures detect_cpu_features() {
+  CpuFeatures features;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  features.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                  __builtin_cpu_supports("f16c");
+  features.avx512 = features.avx2 && __builtin_cpu_supports("avx512f") &&
+                    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                    __builtin_cpu_supports("avx512dq");
+  features.avx512vnni = features.avx512 && __builtin_cpu_supports("avx512vnni");
+  features.avx512bf16 = features.avx512vnni && __builtin_cpu_supports("avx512bf16");
+#endif
+  return features;
+}
+
+std::string_view name_of(Isa isa) {
+  switch (isa) {
+    case Isa::kPortable:
+      return "portable";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
+    case Isa::kAvx512Vnni:
+      return "avx512vnni";
+  }
+  MR_CHECK(false, "bad instruction set");
+}
+
+std::vector<Isa> available_isas(const CpuFeatures& features) {
+  std::vector<Isa> isas{Isa::kPortable};
+  if (features.avx2) isas.push_back(Isa::kAvx2);
+  if (features.avx512) isas.push_back(Isa::kAvx512);
+  if (features.avx512vnni) isas.push_back(Isa::kAvx512Vnni);
+  return isas;
+}
+
+Result<Isa> resolve_isa(const std::optional<std::string>& forced, const CpuFeatures& features) {
+  const std::vector<Isa> available = available_isas(features);
+  if (!forced) return available.back();
+  std::string possible;
+  for (const Isa isa : available) {
+    if (name_of(isa) == *forced) return isa;
+    possible += possible.empty() ? "" : ", ";
+    possible += name_of(isa);
+  }
+  bool known = false;
+  for (int i = 0; i < kNumIsas; ++i) known = known || name_of(static_cast<Isa>(i)) == *forced;
+  if (known) {
+    return fail("MILLRACE_ISA={}: this CPU does not have it; possible here: {}", *forced, possible);
+  }
+  return fail("MILLRACE_ISA={}: unknown instruction set; possible here: {}", *forced, possible);
+}
+
+}  // namespace millrace

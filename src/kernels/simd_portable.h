@@ -1,0 +1,301 @@
+// V16 in plain C++: arrays and loops that any compiler can vectorise. Include kernels/simd.h, not
+// this file.
+#pragma once
+
+namespace millrace {
+namespace {
+
+struct V16 {
+  float v[16];
+};
+struct I16 {
+  int32_t v[16];
+};
+// -1 (true) or 0 a lane.
+struct M16 {
+  int32_t v[16];
+};
+
+#define MR_LANES for (int i = 0; i < 16; ++i)
+
+MR_INLINE float float_of_bits(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+MR_INLINE uint32_t bits_of_float(float value) { return __builtin_bit_cast(uint32_t, value); }
+
+MR_INLINE float f16_lane(uint16_t half) {
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
+  const uint32_t magnitude = half & 0x7fffu;
+  if (magnitude >= 0x7c00u) {  // infinity, or NaN made quiet
+    return float_of_bits(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13 |
+                         (magnitude > 0x7c00u ? 0x400000u : 0u));
+  }
+  return float_of_bits(sign | bits_of_float(float_of_bits(magnitude << 13) * 0x1p112f));
+}
+
+MR_INLINE uint16_t f16_bits_lane(float value) {
+  const uint32_t bits = bits_of_float(value);
+  const uint32_t sign = (bits >> 16) & 0x8000u;
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) {
+    return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
+  }
+  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);
+  if (magnitude < 0x38800000u) {  // a denormal half: the addition rounds to steps of 2^-24
+    return static_cast<uint16_t>(sign |
+                                 (bits_of_float(float_of_bits(magnitude) + 0.5f) - 0x3f000000u));
+  }
+  return static_cast<uint16_t>(
+      sign | ((magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13));
+}
+
+// Floats
+MR_INLINE V16 set1(float x) {
+  V16 r;
+  MR_LANES r.v[i] = x;
+  return r;
+}
+MR_INLINE V16 zero() { return set1(0.0f); }
+MR_INLINE V16 load(const float* p) {
+  V16 r;
+  MR_LANES r.v[i] = p[i];
+  return r;
+}
+MR_INLINE V16 load_first(const float* p, int n) {
+  V16 r;
+  MR_LANES r.v[i] = i < n ? p[i] : 0.0f;
+  return r;
+}
+MR_INLINE void store(float* p, V16 a) { MR_LANES p[i] = a.v[i]; }
+MR_INLINE void store_first(float* p, V16 a, int n) {
+  for (int i = 0; i < n; ++i) p[i] = a.v[i];
+}
+MR_INLINE V16 load_f16(const uint16_t* p) {
+  V16 r;
+  MR_LANES r.v[i] = f16_lane(p[i]);
+  return r;
+}
+MR_INLINE void store_f16(uint16_t* p, V16 a) { MR_LANES p[i] = f16_bits_lane(a.v[i]); }
+MR_INLINE V16 round_to_f16(V16 a) {
+  V16 r;
+  MR_LANES r.v[i] = f16_lane(f16_bits_lane(a.v[i]));
+  return r;
+}
+MR_INLINE V16 load_bf16(const uint16_t* p) {
+  V16 r;
+  MR_LANES r.v[i] = float_of_bits(static_cast<uint32_t>(p[i]) << 16);
+  return r;
+}
+// a * b + c, one rounding.
+MR_INLINE V16 fma(V16 a, V16 b, V16 c) {
+  V16 r;
+  MR_LANES r.v[i] = __builtin_fmaf(a.v[i], b.v[i], c.v[i]);
+  return r;
+}
+MR_INLINE V16 add(V16 a, V16 b) {
+  V16 r;
+  MR_LANES r.v[i] = a.v[i] + b.v[i];
+  return r;
+}
+MR_INLINE V16 sub(V16 a, V16 b) {
+  V16 r;
+  MR_LANES r.v[i] = a.v[i] - b.v[i];
+  return r;
+}
+MR_INLINE V16 mul(V16 a, V16 b) {
+  V16 r;
+  MR_LANES r.v[i] = a.v[i] * b.v[i];
+  return r;
+}
+MR_INLINE V16 div(V16 a, V16 b) {
+  V16 r;
+  MR_LANES r.v[i] = a.v[i] / b.v[i];
+  return r;
+}
+MR_INLINE V16 sqrt(V16 a) {
+  V16 r;
+  MR_LANES r.v[i] = __builtin_sqrtf(a.v[i]);
+  return r;
+}
+// a > b ? a : b in every lane: b if either is NaN, and for two zeros.
+MR_INLINE V16 max(V16 a, V16 b) {
+  V16 r;
+  MR_LANES r.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
+  return r;
+}
+// a < b ? a : b in every lane: b if either is NaN, and for two zeros.
+MR_INLINE V16 min(V16 a, V16 b) {
+  V16 r;
+  MR_LANES r.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i];
+  return r;
+}
+MR_INLINE V16 round_even(V16 a) {
+  V16 r;
+  MR_LANES r.v[i] = __builtin_nearbyintf(a.v[i]);
+  return r;
+}
+// To nearest even; INT32_MIN for NaN and for values out of range.
+MR_INLINE I16 to_int(V16 a) {
+  I16 r;
+  MR_LANES {
+    const float rounded = __builtin_nearbyintf(a.v[i]);
+    const bool fits = rounded >= -0x1p31f && rounded < 0x1p31f;
+    r.v[i] = fits ? static_cast<int32_t>(rounded) : INT32_MIN;
+  }
+  return r;
+}
+MR_INLINE V16 to_float(I16 a) {
+  V16 r;
+  MR_LANES r.v[i] = static_cast<float>(a.v[i]);
+  return r;
+}
+MR_INLINE I16 as_int(V16 a) { return __builtin_bit_cast(I16, a); }
+MR_INLINE V16 as_float(I16 a) { return __builtin_bit_cast(V16, a); }
+
+// Ordered comparisons (false if either is NaN) and choice by lane: mask ? a : b.
+MR_INLINE M16 greater(V16 a, V16 b) {
+  M16 r;
+  MR_LANES r.v[i] = a.v[i] > b.v[i] ? -1 : 0;
+  return r;
+}
+MR_INLINE M16 less(V16 a, V16 b) { return greater(b, a); }
+MR_INLINE V16 select(M16 mask, V16 a, V16 b) {
+  V16 r;
+  MR_LANES r.v[i] = mask.v[i] != 0 ? a.v[i] : b.v[i];
+  return r;
+}
+// One bit a lane, lane 0 lowest.
+MR_INLINE uint32_t bits_of(M16 mask) {
+  uint32_t bits = 0;
+  MR_LANES bits |= static_cast<uint32_t>(mask.v[i] & 1) << i;
+  return bits;
+}
+MR_INLINE M16 mask_first(int n) {
+  M16 r;
+  MR_LANES r.v[i] = i < n ? -1 : 0;
+  return r;
+}
+
+// Integers (wrapping)
+MR_INLINE I16 set1_int(int32_t x) {
+  I16 r;
+  MR_LANES r.v[i] = x;
+  return r;
+}
+MR_INLINE I16 zero_int() { return set1_int(0); }
+MR_INLINE I16 load_int(const void* p) {
+  I16 r;
+  __builtin_memcpy(r.v, p, 64);
+  return r;
+}
+MR_INLINE void store_int(void* p, I16 a) { __builtin_memcpy(p, a.v, 64); }
+MR_INLINE I16 add(I16 a, I16 b) {
+  I16 r;
+  MR_LANES r.v[i] = static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) + static_cast<uint32_t>(b.v[i]));
+  return r;
+}
+MR_INLINE I16 sub(I16 a, I16 b) {
+  I16 r;
+  MR_LANES r.v[i] = static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) - static_cast<uint32_t>(b.v[i]));
+  return r;
+}
+MR_INLINE I16 max(I16 a, I16 b) {
+  I16 r;
+  MR_LANES r.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
+  return r;
+}
+MR_INLINE I16 min(I16 a, I16 b) {
+  I16 r;
+  MR_LANES r.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i];
+  return r;
+}
+MR_INLINE I16 and_bits(I16 a, I16 b) {
+  I16 r;
+  MR_LANES r.v[i] = a.v[i] & b.v[i];
+  return r;
+}
+MR_INLINE I16 or_bits(I16 a, I16 b) {
+  I16 r;
+  MR_LANES r.v[i] = a.v[i] | b.v[i];
+  return r;
+}
+MR_INLINE I16 xor_bits(I16 a, I16 b) {
+  I16 r;
+  MR_LANES r.v[i] = a.v[i] ^ b.v[i];
+  return r;
+}
+template <int kBits>
+MR_INLINE I16 shift_left(I16 a) {
+  I16 r;
+  MR_LANES r.v[i] = static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) << kBits);
+  return r;
+}
+template <int kBits>  // logical
+MR_INLINE I16 shift_right(I16 a) {
+  I16 r;
+  MR_LANES r.v[i] = static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) >> kBits);
+  return r;
+}
+MR_INLINE M16 greater(I16 a, I16 b) {
+  M16 r;
+  MR_LANES r.v[i] = a.v[i] > b.v[i] ? -1 : 0;
+  return r;
+}
+MR_INLINE I16 select(M16 mask, I16 a, I16 b) {
+  I16 r;
+  MR_LANES r.v[i] = mask.v[i] != 0 ? a.v[i] : b.v[i];
+  return r;
+}
+MR_INLINE I16 load_u8(const uint8_t* p) {
+  I16 r;
+  MR_LANES r.v[i] = p[i];
+  return r;
+}
+MR_INLINE I16 load_s8(const int8_t* p) {
+  I16 r;
+  MR_LANES r.v[i] = p[i];
+  return r;
+}
+// Low 8 bits of each lane.
+MR_INLINE void store_low8(void* p, I16 a) {
+  MR_LANES static_cast<uint8_t*>(p)[i] = static_cast<uint8_t>(a.v[i]);
+}
+// Low 16 bits of each lane.
+MR_INLINE void store_low16(uint16_t* p, I16 a) { MR_LANES p[i] = static_cast<uint16_t>(a.v[i]); }
+// The 4 bytes at p (any alignment) in every lane.
+MR_INLINE I16 broadcast4(const void* p) {
+  int32_t word;
+  __builtin_memcpy(&word, p, 4);
+  return set1_int(word);
+}
+
+// Dot products of 4 bytes a lane, exact: acc + sum of code (0..255) * value (-127..127).
+// kCodeBits says how large codes can be: with 7 or fewer some instruction sets have a faster way.
+template <int kCodeBits>
+MR_INLINE I16 dot4(I16 acc, I16 codes_u8, I16 values_s8) {
+  uint8_t codes[64];
+  int8_t values[64];
+  __builtin_memcpy(codes, codes_u8.v, 64);
+  __builtin_memcpy(values, values_s8.v, 64);
+  MR_LANES {
+    for (int j = 0; j < 4; ++j) acc.v[i] += codes[4 * i + j] * values[4 * i + j];
+  }
+  return acc;
+}
+
+// Dot products of 4 signed bytes a lane (-127..127 each).
+MR_INLINE I16 dot4_signed(I16 acc, I16 a_s8, I16 b_s8) {
+  int8_t a[64];
+  int8_t b[64];
+  __builtin_memcpy(a, a_s8.v, 64);
+  __builtin_memcpy(b, b_s8.v, 64);
+  MR_LANES {
+    for (int j = 0; j < 4; ++j) acc.v[i] += a[4 * i + j] * b[4 * i + j];
+  }
+  return acc;
+}
+
+MR_INLINE void prefetch(const void* p) { __builtin_prefetch(p); }
+
+#undef MR_LANES
+
+}  // namespace
+}  // namespace millrace
