@@ -5,12 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/check.h"
-
 namespace millrace {
 
-// Hands out 64-byte aligned pieces of a buffer that it does not own. Without a buffer (null base)
-// it hands out null and only adds up: that is how workspace is sized and programs are priced.
+// Hands out 64-byte aligned pieces of a buffer that it does not own. Without a buffer, or past its
+// end, it hands out null and only adds up: that is how workspace is sized and programs are priced.
 class Arena {
  public:
   Arena() = default;
@@ -26,12 +24,13 @@ class Arena {
     const int64_t begin = used_;
     used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
     peak_ = std::max(peak_, used_);
-    if (base_ == nullptr) return nullptr;
-    MR_CHECK(used_ <= capacity_, "arena of {} bytes is too small for {}", capacity_, used_);
+    if (base_ == nullptr || used_ > capacity_) return nullptr;
     return base_ + begin;
   }
 
-  bool has_memory() const { return base_ != nullptr; }
+  // False if more was asked for than there is: some pieces are null, and what was recorded on them
+  // must not be run. peak() says how much is needed.
+  bool fits() const { return peak_ <= capacity_; }
   // Position to return to with release(): what was allocated after it is free again.
   int64_t mark() const { return used_; }
   void release(int64_t mark) { used_ = mark; }

@@ -1,0 +1,23 @@
+// The tokens of one step as all layers see them: made once per forward by the runner.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/attention_gqa.h"
+
+namespace millrace {
+
+// Arrays live in the runner's arena until the step is over. Rows are tokens, sequence after
+// sequence.
+struct ForwardBatch {
+  int64_t num_tokens = 0;
+  const int32_t* token_ids = nullptr;     // [num_tokens]
+  const int32_t* positions = nullptr;     // [num_tokens], from 0 within each sequence
+  const int64_t* slot_mapping = nullptr;  // [num_tokens], block * block_size + offset
+  std::span<const AttentionSequence> sequences;
+  const int32_t* logits_rows = nullptr;   // [num_logits], tokens whose logits are wanted, ascending
+  int64_t num_logits = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,62 @@
+#include "cli/engine_flags.h"
+
+#include <cstdio>
+
+namespace millrace {
+
+Result<EngineConfig> EngineFlags::parse(Purpose purpose) const {
+  EngineConfig engine;
+  engine.purpose = purpose;
+  MR_ASSIGN(engine.dtype, parse_dtype_option(dtype));
+  MR_ASSIGN(engine.kv_cache_dtype, parse_kv_cache_dtype_option(kv_cache_dtype));
+  MR_ASSIGN(engine.activation_quantization, parse_activation_quantization(activation_quantization));
+  MR_ASSIGN(engine.numeric_class, parse_numeric_class(numeric_class));
+  if (max_model_len != 0) engine.max_model_len = max_model_len;
+  if (max_num_batched_tokens != 0) engine.max_num_batched_tokens = max_num_batched_tokens;
+  if (max_num_seqs != 0) engine.max_num_seqs = max_num_seqs;
+  if (block_size != 0) engine.block_size = block_size;
+  if (num_blocks != 0) engine.num_blocks = num_blocks;
+  if (!kv_cache_memory.empty()) {
+    MR_ASSIGN(engine.kv_cache_memory, parse_memory_size("--kv-cache-memory", kv_cache_memory));
+  }
+  engine.threads = threads;
+  MR_TRY(validate(engine));
+  return engine;
+}
+
+void add_engine_flags(CLI::App& command, EngineFlags& flags) {
+  const char* group = "Engine";
+  command.add_option("--threads,-t", flags.threads, "Threads; 0: the CPUs of this process")
+      ->group(group);
+  command.add_option("--dtype", flags.dtype,
+                     "Type of activations: auto (float32), float32, bfloat16, float16")
+      ->group(group);
+  command.add_option("--kv-cache-dtype", flags.kv_cache_dtype,
+                     "Type of cached keys and values: auto, f32, f16, bf16, int8")
+      ->group(group);
+  command.add_option("--activation-quantization", flags.activation_quantization,
+                     "Activations of 4- to 8-bit weights: auto, none (exact), int8")
+      ->group(group);
+  command.add_option("--numeric-class", flags.numeric_class,
+                     "f32, or bf16: bf16 weights by bf16 dot products")
+      ->group(group);
+  command.add_option("--max-model-len", flags.max_model_len,
+                     "Tokens of the longest sequence; default: what the model was made for")
+      ->group(group);
+  command.add_option("--max-num-batched-tokens", flags.max_num_batched_tokens,
+                     "Tokens of one step: longer prompts are computed in chunks")
+      ->group(group);
+  command.add_option("--max-num-seqs", flags.max_num_seqs, "Sequences of one step")->group(group);
+  command.add_option("--block-size", flags.block_size, "Positions of a cache block; 16, 32, ...")
+      ->group(group);
+  command.add_option("--num-blocks", flags.num_blocks, "Blocks of the cache")->group(group);
+  command.add_option("--kv-cache-memory", flags.kv_cache_memory,
+                     "Memory of the cache, for example 2G")
+      ->group(group);
+}
+
+void print_error(const Error& error) {
+  std::fprintf(stderr, "millrace: error: %s\n", error.message.c_str());
+}
+
+}  // namespace millrace
