@@ -18,6 +18,10 @@ std::optional<std::string> models_dir();
 // MILLRACE_LOG: least level that is logged: debug, info (default), warning, error.
 std::optional<std::string> log_level();
 
+// MILLRACE_FUZZ_SECONDS: how long each fuzz test goes on; `./dev test --nightly` sets it. Unset: the
+// saved corpus and a short run.
+std::optional<std::string> fuzz_seconds();
+
 // HOME, or nothing.
 std::optional<std::string> home();
 

@@ -31,8 +31,13 @@ class Variable {
 
 TEST(Env, EachFunctionReadsItsVariable) {
   const std::pair<const char*, std::optional<std::string> (*)()> table[] = {
-      {"MILLRACE_ISA", isa},           {"MILLRACE_NODE", node},        {"MILLRACE_LOG", log_level},
-      {"MILLRACE_MODELS", models_dir}, {"XDG_CACHE_HOME", cache_home}, {"HOME", home},
+      {"MILLRACE_ISA", isa},
+      {"MILLRACE_NODE", node},
+      {"MILLRACE_LOG", log_level},
+      {"MILLRACE_MODELS", models_dir},
+      {"XDG_CACHE_HOME", cache_home},
+      {"HOME", home},
+      {"MILLRACE_FUZZ_SECONDS", fuzz_seconds},
   };
   for (const auto& [name, read] : table) {
     Variable variable(name);
