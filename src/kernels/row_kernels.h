@@ -16,6 +16,8 @@ struct RowKernels {
   GatedActivationFunction gated_activation;
   AddFunction add;
   KvWriteFunction kv_write;
+  // out[i] = exp_f32(x[i]) for i < n; out may be x.
+  void (*exp)(const float* x, float* out, int64_t n);
 };
 
 // The kernels for `isa` (avx512vnni uses the avx512 build). All give the bits of reference_ops.h.

@@ -1,0 +1,22 @@
+// Scalar reference of the small kernels: plain loops, the judge of every instruction set's build.
+// Same contracts as row_kernels.h.
+#pragma once
+
+#include "kernels/elementwise.h"
+#include "kernels/kv_write.h"
+#include "kernels/norm.h"
+#include "kernels/rope.h"
+
+namespace millrace {
+
+// The sum of 16 values by the tree: ((0+1)+(2+3))+((4+5)+(6+7)), plus the same of 8..15.
+float reference_tree16(const float* values);
+
+void reference_rms_norm(const RmsNormArgs& args, int64_t row_begin, int64_t row_end);
+void reference_rope(const RopeArgs& args, int64_t row_begin, int64_t row_end);
+void reference_gated_activation(const GatedActivationArgs& args, int64_t row_begin,
+                                int64_t row_end);
+void reference_add(const AddArgs& args, int64_t row_begin, int64_t row_end);
+void reference_kv_write(const KvWriteArgs& args, int64_t token_begin, int64_t token_end);
+
+}  // namespace millrace

@@ -1,0 +1,294 @@
+// The small kernels over V16, compiled once per instruction set by row_kernels_<isa>.cc.
+// reference_ops.h is their plain form.
+#pragma once
+
+#include "kernels/row_kernels.h"
+#include "kernels/simd_math.h"
+
+namespace millrace {
+namespace {
+
+template <DType kDType>
+void rms_norm_run(const RmsNormArgs& args, const float* x, float* out) {
+  const int64_t n = args.n;
+  const int64_t whole = n / 16 * 16;
+  const int tail = static_cast<int>(n - whole);
+  V16 slots = zero();
+  for (int64_t i = 0; i < whole; i += 16) {
+    const V16 v = load(x + i);
+    slots = fma(v, v, slots);
+  }
+  if (tail > 0) {
+    // Absent lanes add fma(0, 0, s) = s: sums of squares are never -0.
+    const V16 v = load_first(x + whole, tail);
+    slots = fma(v, v, slots);
+  }
+  const float mean = tree16(slots) / static_cast<float>(n);
+  const V16 r = set1(1.0f / __builtin_sqrtf(mean + args.eps));
+  for (int64_t i = 0; i < whole; i += 16) {
+    const V16 normed = round_to<kDType>(load(x + i) * r);
+    store(out + i, round_to<kDType>(normed * load(args.weight + i)));
+  }
+  if (tail > 0) {
+    const V16 normed = round_to<kDType>(load_first(x + whole, tail) * r);
+    const V16 scaled = round_to<kDType>(normed * load_first(args.weight + whole, tail));
+    store_first(out + whole, scaled, tail);
+  }
+}
+
+template <DType kDType>
+void rms_norm_rows(const RmsNormArgs& args, int64_t row_begin, int64_t row_end) {
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    for (int group = 0; group < args.num_groups; ++group) {
+      const int64_t offset = group * args.group_stride;
+      rms_norm_run<kDType>(args, args.x + row * args.x_stride + offset,
+                           args.out + row * args.out_stride + offset);
+    }
+  }
+}
+
+void rms_norm(const RmsNormArgs& args, int64_t row_begin, int64_t row_end) {
+  if (args.dtype == DType::kF16) return rms_norm_rows<DType::kF16>(args, row_begin, row_end);
+  if (args.dtype == DType::kBF16) return rms_norm_rows<DType::kBF16>(args, row_begin, row_end);
+  rms_norm_rows<DType::kF32>(args, row_begin, row_end);
+}
+
+// Rotates up to 16 pairs: first and second elements, in place.
+template <DType kDType>
+MR_INLINE void rotate(V16& first, V16& second, V16 c, V16 s) {
+  const V16 a = first;
+  const V16 b = second;
+  first = round_to<kDType>(fma(a, c, negate(b * s)));
+  second = round_to<kDType>(fma(b, c, a * s));
+}
+
+template <DType kDType>
+void rope_half_split(float* x, const float* cos, const float* sin, int half) {
+  int i = 0;
+  for (; i + 16 <= half; i += 16) {
+    V16 first = load(x + i);
+    V16 second = load(x + half + i);
+    rotate<kDType>(first, second, load(cos + i), load(sin + i));
+    store(x + i, first);
+    store(x + half + i, second);
+  }
+  const int tail = half - i;
+  if (tail == 0) return;
+  V16 first = load_first(x + i, tail);
+  V16 second = load_first(x + half + i, tail);
+  rotate<kDType>(first, second, load_first(cos + i, tail), load_first(sin + i, tail));
+  store_first(x + i, first, tail);
+  store_first(x + half + i, second, tail);
+}
+
+template <DType kDType>
+void rope_interleaved(float* x, const float* cos, const float* sin, int half) {
+  for (int i = 0; i < half; i += 16) {
+    const int count = half - i < 16 ? half - i : 16;
+    float firsts[16] = {};
+    float seconds[16] = {};
+    for (int j = 0; j < count; ++j) {
+      firsts[j] = x[2 * (i + j)];
+      seconds[j] = x[2 * (i + j) + 1];
+    }
+    V16 first = load(firsts);
+    V16 second = load(seconds);
+    rotate<kDType>(first, second, load_first(cos + i, count), load_first(sin + i, count));
+    store(firsts, first);
+    store(seconds, second);
+    for (int j = 0; j < count; ++j) {
+      x[2 * (i + j)] = firsts[j];
+      x[2 * (i + j) + 1] = seconds[j];
+    }
+  }
+}
+
+template <DType kDType>
+void rope_rows(const RopeArgs& args, int64_t row_begin, int64_t row_end) {
+  const int half = args.rotary_dim / 2;
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    const float* cos = args.cos + row * half;
+    const float* sin = args.sin + row * half;
+    float* x = args.x + row * args.row_stride;
+    for (int head = 0; head < args.num_heads; ++head, x += args.head_dim) {
+      if (args.interleaved) {
+        rope_interleaved<kDType>(x, cos, sin, half);
+      } else {
+        rope_half_split<kDType>(x, cos, sin, half);
+      }
+    }
+  }
+}
+
+void rope(const RopeArgs& args, int64_t row_begin, int64_t row_end) {
+  if (args.dtype == DType::kF16) return rope_rows<DType::kF16>(args, row_begin, row_end);
+  if (args.dtype == DType::kBF16) return rope_rows<DType::kBF16>(args, row_begin, row_end);
+  rope_rows<DType::kF32>(args, row_begin, row_end);
+}
+
+void gated_activation(const GatedActivationArgs& args, int64_t row_begin, int64_t row_end) {
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    const float* gate = args.gate + row * args.gate_stride;
+    const float* up = args.up + row * args.up_stride;
+    float* out = args.out + row * args.out_stride;
+    int64_t i = 0;
+    for (; i + 16 <= args.n; i += 16) {
+      store(out + i, round_to(args.dtype, silu(load(gate + i)) * load(up + i)));
+    }
+    const int tail = static_cast<int>(args.n - i);
+    if (tail == 0) continue;
+    const V16 product = silu(load_first(gate + i, tail)) * load_first(up + i, tail);
+    store_first(out + i, round_to(args.dtype, product), tail);
+  }
+}
+
+void add_rows(const AddArgs& args, int64_t row_begin, int64_t row_end) {
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    const float* a = args.a + row * args.a_stride;
+    const float* b = args.b + row * args.b_stride;
+    float* out = args.out + row * args.out_stride;
+    int64_t i = 0;
+    for (; i + 16 <= args.n; i += 16) {
+      store(out + i, round_to(args.dtype, load(a + i) + load(b + i)));
+    }
+    const int tail = static_cast<int>(args.n - i);
+    if (tail == 0) continue;
+    const V16 sum = load_first(a + i, tail) + load_first(b + i, tail);
+    store_first(out + i, round_to(args.dtype, sum), tail);
+  }
+}
+
+void exp_values(const float* x, float* out, int64_t n) {
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) store(out + i, exp(load(x + i)));
+  const int tail = static_cast<int>(n - i);
+  if (tail > 0) store_first(out + i, exp(load_first(x + i, tail)), tail);
+}
+
+// Cache write. Rows are rounded 16 elements at a time into a small buffer, then copied: keys to every
+// 16th element, values side by side.
+struct WriteTarget {
+  int64_t k_index;  // element index of the key's first element
+  int64_t v_index;
+  int head_dim;
+};
+
+template <typename Element>
+MR_INLINE void copy_chunk(const Element* chunk, int count, int stride, Element* to) {
+  for (int i = 0; i < count; ++i) to[i * stride] = chunk[i];
+}
+
+template <DType kDType, typename Element>
+MR_INLINE void convert_chunk(const float* x, int count, Element* chunk) {
+  const V16 v = load_first(x, count);
+  if constexpr (kDType == DType::kF16) {
+    store_f16(chunk, v);
+  } else if constexpr (kDType == DType::kBF16) {
+    store_bf16(chunk, v);
+  } else {
+    store(chunk, v);
+  }
+}
+
+template <DType kDType, typename Element>
+void write_row(const KvWriteArgs& args, const float* k, const float* v, const WriteTarget& to) {
+  Element* k_out = reinterpret_cast<Element*>(args.cache.k) + to.k_index;
+  Element* v_out = reinterpret_cast<Element*>(args.cache.v) + to.v_index;
+  Element chunk[16];
+  for (int d = 0; d < to.head_dim; d += 16) {
+    const int count = to.head_dim - d < 16 ? to.head_dim - d : 16;
+    convert_chunk<kDType>(k + d, count, chunk);
+    copy_chunk(chunk, count, kKvGroup, k_out + d * kKvGroup);
+    convert_chunk<kDType>(v + d, count, chunk);
+    copy_chunk(chunk, count, 1, v_out + d);
+  }
+}
+
+float int8_scale(const float* x, int n) {
+  V16 largest = zero();
+  V16 nans = zero();
+  for (int d = 0; d < n; d += 16) {
+    const V16 v = load_first(x + d, n - d < 16 ? n - d : 16);
+    largest = max(abs(v), largest);  // a NaN in v leaves `largest`
+    nans = nans + v * zero();        // NaN where v is NaN or infinite
+  }
+  float lanes[16];
+  float nan_lanes[16];
+  store(lanes, largest);
+  store(nan_lanes, nans);
+  float amax = 0;
+  bool is_nan = false;
+  for (int i = 0; i < 16; ++i) {
+    if (lanes[i] > amax) amax = lanes[i];
+    is_nan = is_nan || nan_lanes[i] != nan_lanes[i];
+  }
+  if (!is_nan) return amax / 127.0f;
+  // Rare: find the first NaN, as the reference does; only infinities give an infinite scale.
+  for (int d = 0; d < n; ++d) {
+    if (x[d] != x[d]) return __builtin_fabsf(x[d]) / 127.0f;
+  }
+  return amax / 127.0f;
+}
+
+void write_int8(const float* x, int n, float scale, int stride, int8_t* to) {
+  const bool usable = scale > 0 && scale < __builtin_inff();
+  int8_t chunk[16];
+  for (int d = 0; d < n; d += 16) {
+    const int count = n - d < 16 ? n - d : 16;
+    I16 codes = zero_int();
+    if (usable) {
+      const V16 quotient = load_first(x + d, count) / set1(scale);
+      codes = to_int(max(min(quotient, set1(127.0f)), set1(-127.0f)));
+    }
+    store_low8(chunk, codes);
+    copy_chunk(chunk, count, stride, to + d * stride);
+  }
+}
+
+void write_row_int8(const KvWriteArgs& args, const float* k, const float* v, const WriteTarget& to,
+                    int64_t scale_index) {
+  const float k_scale = int8_scale(k, to.head_dim);
+  const float v_scale = int8_scale(v, to.head_dim);
+  args.cache.k_scale[scale_index] = k_scale;
+  args.cache.v_scale[scale_index] = v_scale;
+  write_int8(k, to.head_dim, k_scale, kKvGroup,
+             reinterpret_cast<int8_t*>(args.cache.k) + to.k_index);
+  write_int8(v, to.head_dim, v_scale, 1, reinterpret_cast<int8_t*>(args.cache.v) + to.v_index);
+}
+
+void kv_write(const KvWriteArgs& args, int64_t token_begin, int64_t token_end) {
+  const KvLayout& layout = args.cache.layout;
+  for (int64_t token = token_begin; token < token_end; ++token) {
+    const int64_t slot = args.slot_mapping[token];
+    if (slot < 0) continue;
+    const int64_t block = slot / layout.block_size;
+    const int offset = static_cast<int>(slot % layout.block_size);
+    for (int head = 0; head < layout.num_kv_heads; ++head) {
+      const float* k = args.k + token * args.k_stride + int64_t{head} * layout.head_dim;
+      const float* v = args.v + token * args.v_stride + int64_t{head} * layout.head_dim;
+      const WriteTarget to{layout.k_element(block, head, offset, 0),
+                           layout.v_row(block, head, offset), layout.head_dim};
+      switch (layout.dtype) {
+        case DType::kF16:
+          write_row<DType::kF16, uint16_t>(args, k, v, to);
+          break;
+        case DType::kBF16:
+          write_row<DType::kBF16, uint16_t>(args, k, v, to);
+          break;
+        case DType::kI8:
+          write_row_int8(args, k, v, to, layout.scale(block, head, offset));
+          break;
+        default:
+          write_row<DType::kF32, float>(args, k, v, to);
+          break;
+      }
+    }
+  }
+}
+
+constexpr RowKernels make_row_kernels(const char* name) {
+  return {name, rms_norm, rope, gated_activation, add_rows, kv_write, exp_values};
+}
+
+}  // namespace
+}  // namespace millrace

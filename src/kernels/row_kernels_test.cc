@@ -1,0 +1,214 @@
+// Every instruction set's small kernels against reference_ops.h, byte for byte.
+#include "kernels/row_kernels.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/math.h"
+#include "kernels/reference_ops.h"
+
+namespace millrace {
+namespace {
+
+constexpr DType kActivationTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+
+std::vector<float> random_values(size_t count, uint32_t seed, DType dtype = DType::kF32) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0.0f, 2.0f);
+  std::vector<float> values(count);
+  for (float& value : values) value = round_to(dtype, normal(generator));
+  return values;
+}
+
+void expect_same_bytes(const void* actual, const void* expected, size_t bytes, const char* what) {
+  ASSERT_EQ(std::memcmp(actual, expected, bytes), 0) << what;
+}
+
+class RowKernelsTest : public ::testing::TestWithParam<Isa> {
+ protected:
+  const RowKernels& kernels() const { return row_kernels(GetParam()); }
+};
+
+TEST_P(RowKernelsTest, RunsTheBuildThatWasAskedFor) {
+  const std::string_view expected =
+      GetParam() == Isa::kAvx512Vnni ? "avx512" : name_of(GetParam());
+  EXPECT_EQ(kernels().name, expected);
+}
+
+TEST_P(RowKernelsTest, RmsNorm) {
+  for (const DType dtype : kActivationTypes) {
+    for (const int64_t n : {1, 5, 15, 16, 17, 64, 80, 576, 2048}) {
+      const int64_t rows = 3;
+      const int64_t stride = n + 3;
+      const auto x = random_values(static_cast<size_t>(rows * stride), 1, dtype);
+      const auto weight = random_values(static_cast<size_t>(n), 2);
+      std::vector<float> expected(x.size(), 7.0f);
+      std::vector<float> actual(x.size(), 7.0f);
+      RmsNormArgs args{.x = x.data(), .x_stride = stride, .weight = weight.data(),
+                       .out = expected.data(), .out_stride = stride, .n = n, .eps = 1e-5f,
+                       .dtype = dtype};
+      reference_rms_norm(args, 0, rows);
+      args.out = actual.data();
+      kernels().rms_norm(args, 0, 1);
+      kernels().rms_norm(args, 1, rows);
+      expect_same_bytes(actual.data(), expected.data(), expected.size() * 4, "norm");
+    }
+  }
+}
+
+TEST_P(RowKernelsTest, RmsNormOfHeadsInPlace) {
+  const auto x = random_values(4 * 200, 3);
+  const auto weight = random_values(24, 4);
+  auto expected = x;
+  auto actual = x;
+  RmsNormArgs args{.x = expected.data(), .x_stride = 200, .weight = weight.data(),
+                   .out = expected.data(), .out_stride = 200, .num_groups = 5, .group_stride = 24,
+                   .n = 24, .eps = 1e-6f};
+  reference_rms_norm(args, 0, 4);
+  args.x = args.out = actual.data();
+  kernels().rms_norm(args, 0, 4);
+  expect_same_bytes(actual.data(), expected.data(), expected.size() * 4, "norm of heads");
+}
+
+TEST_P(RowKernelsTest, Rope) {
+  for (const DType dtype : kActivationTypes) {
+    for (const bool interleaved : {false, true}) {
+      for (const auto& [head_dim, rotary_dim] : {std::pair{64, 64}, {16, 16}, {80, 40}, {128, 128},
+                                                {5, 4}, {96, 72}}) {
+        const int heads = 3;
+        const int64_t stride = heads * head_dim + 2;
+        RopeParameters parameters;
+        parameters.rotary_dim = rotary_dim;
+        const auto inv_freq = rope_inverse_frequencies(parameters);
+        const std::vector<int32_t> positions{0, 1, 77, 5000};
+        std::vector<float> cos(positions.size() * inv_freq.size());
+        std::vector<float> sin(cos.size());
+        rope_cos_sin(inv_freq, 1.25f, positions, cos.data(), sin.data());
+        const auto x = random_values(static_cast<size_t>(stride * 4), 5, dtype);
+        auto expected = x;
+        auto actual = x;
+        RopeArgs args{.x = expected.data(), .row_stride = stride, .num_heads = heads,
+                      .head_dim = head_dim, .rotary_dim = rotary_dim, .interleaved = interleaved,
+                      .cos = cos.data(), .sin = sin.data(), .dtype = dtype};
+        reference_rope(args, 0, 4);
+        args.x = actual.data();
+        kernels().rope(args, 0, 3);
+        kernels().rope(args, 3, 4);
+        expect_same_bytes(actual.data(), expected.data(), expected.size() * 4, "rope");
+      }
+    }
+  }
+}
+
+TEST_P(RowKernelsTest, GatedActivationAndAdd) {
+  for (const DType dtype : kActivationTypes) {
+    for (const int64_t n : {1, 16, 33, 1536}) {
+      const auto a = random_values(static_cast<size_t>(2 * n), 6);
+      const auto b = random_values(static_cast<size_t>(2 * n), 7);
+      std::vector<float> expected(a.size());
+      std::vector<float> actual(a.size());
+      GatedActivationArgs gated{a.data(), n, b.data(), n, expected.data(), n, n, dtype};
+      reference_gated_activation(gated, 0, 2);
+      gated.out = actual.data();
+      kernels().gated_activation(gated, 0, 2);
+      expect_same_bytes(actual.data(), expected.data(), expected.size() * 4, "gated");
+      AddArgs sum{a.data(), n, b.data(), n, expected.data(), n, n, dtype};
+      reference_add(sum, 0, 2);
+      sum.out = actual.data();
+      kernels().add(sum, 0, 2);
+      expect_same_bytes(actual.data(), expected.data(), expected.size() * 4, "add");
+    }
+  }
+}
+
+// A cache in memory filled with a pattern, so that writes outside the rows show.
+struct TestCache {
+  TestCache(const KvLayout& layout, int64_t blocks)
+      : memory(static_cast<size_t>(kv_layer_bytes(layout, blocks)) + 64, std::byte{0x5a}) {
+    const auto address = reinterpret_cast<uintptr_t>(memory.data());
+    view = kv_layer_view(layout, blocks, memory.data() + (64 - address % 64) % 64);
+    bytes = static_cast<size_t>(kv_layer_bytes(layout, blocks));
+  }
+  std::vector<std::byte> memory;
+  KvLayerView view;
+  size_t bytes = 0;
+};
+
+TEST_P(RowKernelsTest, KvWrite) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
+    for (const int head_dim : {5, 16, 64, 80}) {
+      const KvLayout layout{dtype, 32, 3, head_dim};
+      const int64_t stride = 3 * head_dim + 1;
+      auto k = random_values(static_cast<size_t>(6 * stride), 8);
+      auto v = random_values(static_cast<size_t>(6 * stride), 9);
+      for (int i = 0; i < head_dim; ++i) k[static_cast<size_t>(stride + i)] = 0;
+      v[1] = 1e30f;
+      v[static_cast<size_t>(2 * stride)] = std::numeric_limits<float>::infinity();
+      k[static_cast<size_t>(3 * stride + 2)] = std::nanf("");
+      k[static_cast<size_t>(4 * stride + 2)] = 1e-43f;
+      const std::vector<int64_t> slots{70, 3, -1, 4, 127, 64};
+      TestCache expected(layout, 4);
+      TestCache actual(layout, 4);
+      KvWriteArgs args{k.data(), stride, v.data(), stride, slots.data(), expected.view};
+      reference_kv_write(args, 0, 6);
+      args.cache = actual.view;
+      kernels().kv_write(args, 0, 4);
+      kernels().kv_write(args, 4, 6);
+      expect_same_bytes(actual.view.k, expected.view.k, actual.bytes, "cache");
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, RowKernelsTest,
+                         ::testing::ValuesIn(available_isas(detect_cpu_features())),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST(KvWrite, Int8CodesAreWithinHalfAStep) {
+  const KvLayout layout{DType::kI8, 16, 1, 40};
+  const auto k = random_values(40, 10);
+  const auto v = random_values(40, 11);
+  const int64_t slot = 5;
+  TestCache cache(layout, 1);
+  reference_kv_write({k.data(), 40, v.data(), 40, &slot, cache.view}, 0, 1);
+  for (int d = 0; d < 40; ++d) {
+    const auto* codes = reinterpret_cast<const int8_t*>(cache.view.k);
+    const float scale = cache.view.k_scale[5];
+    EXPECT_NEAR(codes[d * 16 + 5] * scale, k[static_cast<size_t>(d)], scale * 0.5001f);
+    const auto* values = reinterpret_cast<const int8_t*>(cache.view.v);
+    const float v_scale = cache.view.v_scale[5];
+    EXPECT_NEAR(values[5 * 40 + d] * v_scale, v[static_cast<size_t>(d)], v_scale * 0.5001f);
+  }
+}
+
+TEST(RmsNorm, IsTheMeanSquareNorm) {
+  const auto x = random_values(100, 12);
+  const auto weight = random_values(100, 13);
+  std::vector<float> out(100);
+  const RmsNormArgs args{.x = x.data(), .x_stride = 100, .weight = weight.data(),
+                         .out = out.data(), .out_stride = 100, .n = 100, .eps = 1e-3f};
+  reference_rms_norm(args, 0, 1);
+  double sum = 0;
+  for (const float value : x) sum += static_cast<double>(value) * value;
+  for (size_t i = 0; i < 100; ++i) {
+    EXPECT_NEAR(out[i], x[i] / std::sqrt(sum / 100 + 1e-3) * weight[i], 2e-6);
+  }
+}
+
+TEST(Argmax, LowestIndexWinsAndNanLoses) {
+  const float nan = std::nanf("");
+  const float inf = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(argmax(std::vector<float>{1, 3, 3, 2}.data(), 4), 1);
+  EXPECT_EQ(argmax(std::vector<float>{nan, 3, nan, 4}.data(), 4), 3);
+  EXPECT_EQ(argmax(std::vector<float>{nan, nan}.data(), 2), 0);
+  EXPECT_EQ(argmax(std::vector<float>{nan, -inf}.data(), 2), 0);
+  EXPECT_EQ(argmax(std::vector<float>{-0.0f, 0.0f}.data(), 2), 0);
+  EXPECT_EQ(argmax(std::vector<float>{-1, nan, -5}.data(), 3), 0);
+}
+
+}  // namespace
+}  // namespace millrace
