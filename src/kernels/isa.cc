@@ -4,21 +4,6 @@
 
 namespace millrace {
 
-CpuFeatures detect_cpu_features() {
-  CpuFeatures features;
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  features.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                  __builtin_cpu_supports("f16c");
-  features.avx512 = features.avx2 && __builtin_cpu_supports("avx512f") &&
-                    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-                    __builtin_cpu_supports("avx512dq");
-  features.avx512vnni = features.avx512 && __builtin_cpu_supports("avx512vnni");
-  features.avx512bf16 = features.avx512vnni && __builtin_cpu_supports("avx512bf16");
-#endif
-  return features;
-}
-
 std::string_view name_of(Isa isa) {
   switch (isa) {
     case Isa::kPortable:
@@ -37,7 +22,7 @@ std::vector<Isa> available_isas(const CpuFeatures& features) {
   std::vector<Isa> isas{Isa::kPortable};
   if (features.avx2) isas.push_back(Isa::kAvx2);
   if (features.avx512) isas.push_back(Isa::kAvx512);
-  if (features.avx512vnni) isas.push_back(Isa::kAvx512Vnni);
+  if (features.avx512_vnni) isas.push_back(Isa::kAvx512Vnni);
   return isas;
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/cpu.h"
 #include "base/error.h"
 
 namespace millrace {
@@ -15,17 +16,6 @@ namespace millrace {
 enum class Isa : uint8_t { kPortable, kAvx2, kAvx512, kAvx512Vnni };
 
 inline constexpr int kNumIsas = 4;
-
-// What the CPU (and the operating system) can run.
-struct CpuFeatures {
-  bool avx2 = false;        // with fma and f16c
-  bool avx512 = false;      // f, bw, vl and dq
-  bool avx512vnni = false;
-  bool avx512bf16 = false;  // bf16 dot products: the numeric class bf16
-};
-
-// Of the CPU that this runs on.
-CpuFeatures detect_cpu_features();
 
 // "portable", "avx2", "avx512", "avx512vnni": the values of MILLRACE_ISA.
 std::string_view name_of(Isa isa);

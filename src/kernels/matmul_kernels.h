@@ -126,7 +126,7 @@ struct MatmulKernels {
 };
 
 // The kernels of an instruction set, which the CPU must have. `with_bf16`: the CPU also has bf16 dot
-// products (CpuFeatures::avx512bf16), so the numeric class bf16 may be used; needs kAvx512Vnni.
+// products (CpuFeatures::avx512_bf16), so the numeric class bf16 may be used; needs kAvx512Vnni.
 const MatmulKernels& matmul_kernels(Isa isa, bool with_bf16);
 
 }  // namespace millrace

@@ -1,0 +1,359 @@
+#include "models/layers.h"
+
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/rope.h"
+#include "kernels/row_kernels.h"
+#include "tensor/packing.h"
+
+namespace millrace {
+namespace {
+
+// Rows that one thread takes at a time: few enough to share out a small batch.
+constexpr int64_t kRowRun = 4;
+
+struct EmbedStep {
+  PackedMatrix embedding;
+  const int32_t* token_ids;
+  float* out;
+  int64_t count;
+  DType dtype;
+};
+
+void run_embed(const EmbedStep& step, StepContext& context) {
+  context.share(step.count, kRowRun, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      float* out = step.out + row * step.embedding.k;
+      unpack_panel_row(step.embedding, step.token_ids[row], out);
+      if (step.dtype == DType::kF32) continue;
+      for (int64_t i = 0; i < step.embedding.k; ++i) out[i] = round_to(step.dtype, out[i]);
+    }
+  });
+}
+
+// Norm (or none) of rows, then packing, row by row, so that the row is still in the cache.
+struct NormPackStep {
+  RmsNormArgs norm;  // weight null: no norm, x is packed as it is
+  const int32_t* selected;
+  const RowKernels* row_kernels;
+  const MatmulKernels* matmul_kernels;
+  std::array<PackedActivations, 2> forms;
+  int num_forms;
+  int64_t count;
+};
+
+void run_norm_pack(const NormPackStep& step, StepContext& context) {
+  context.share(step.count, kRowRun, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t source = step.selected != nullptr ? step.selected[row] : row;
+      const float* x = step.norm.x + source * step.norm.x_stride;
+      if (step.norm.weight != nullptr) {
+        RmsNormArgs norm = step.norm;
+        norm.x = x;
+        norm.out = reinterpret_cast<float*>(context.scratch());
+        step.row_kernels->rms_norm(norm, 0, 1);
+        x = norm.out;
+      }
+      for (int i = 0; i < step.num_forms; ++i) {
+        // Stride 0: x is the row that goes to place `row`, wherever it came from.
+        pack_activations(*step.matmul_kernels, x, 0, row, row + 1,
+                         step.forms[static_cast<size_t>(i)]);
+      }
+    }
+  });
+}
+
+// Up to four matmuls of the same rows in one step.
+constexpr size_t kMostMatmuls = 4;
+struct MatmulStep {
+  std::array<MatmulArgs, kMostMatmuls> args;
+  std::array<MatmulPlan, kMostMatmuls> plans;
+  int count;
+};
+
+void run_matmuls(const MatmulStep& step, StepContext& context) {
+  int64_t total = 0;
+  for (int i = 0; i < step.count; ++i) total += step.plans[static_cast<size_t>(i)].num_items;
+  context.share(total, 1, [&](int64_t begin, int64_t end) {
+    int64_t first = 0;
+    for (size_t i = 0; i < static_cast<size_t>(step.count); ++i) {
+      const int64_t items = step.plans[i].num_items;
+      const int64_t from = std::max(begin - first, int64_t{0});
+      const int64_t to = std::min(end - first, items);
+      if (from < to) matmul_run_items(step.args[i], step.plans[i], from, to, context.scratch());
+      first += items;
+    }
+  });
+}
+
+struct RopeTableStep {
+  std::span<const float> inv_freq;
+  float attention_factor;
+  const int32_t* positions;
+  int64_t count;
+  float* cos;
+  float* sin;
+};
+
+void run_rope_table(const RopeTableStep& step, StepContext& context) {
+  context.share(step.count, kRowRun, [&](int64_t begin, int64_t end) {
+    const auto pairs = static_cast<int64_t>(step.inv_freq.size());
+    rope_cos_sin(step.inv_freq, step.attention_factor,
+                 {step.positions + begin, static_cast<size_t>(end - begin)},
+                 step.cos + begin * pairs, step.sin + begin * pairs);
+  });
+}
+
+struct RotateStep {
+  const RowKernels* kernels;
+  RmsNormArgs q_norm, k_norm;  // weight null: no norm
+  RopeArgs q_rope, k_rope;
+  KvWriteArgs write;
+  int64_t count;
+};
+
+void run_rotate(const RotateStep& step, StepContext& context) {
+  context.share(step.count, kRowRun, [&](int64_t begin, int64_t end) {
+    if (step.q_norm.weight != nullptr) step.kernels->rms_norm(step.q_norm, begin, end);
+    if (step.k_norm.weight != nullptr) step.kernels->rms_norm(step.k_norm, begin, end);
+    step.kernels->rope(step.q_rope, begin, end);
+    step.kernels->rope(step.k_rope, begin, end);
+    step.kernels->kv_write(step.write, begin, end);
+  });
+}
+
+struct CopyStep {
+  const float* from;
+  float* to;
+  int64_t count;
+};
+
+void run_copy(const CopyStep& step, StepContext& context) {
+  constexpr int64_t kRun = 1 << 14;
+  context.share(step.count, kRun, [&](int64_t begin, int64_t end) {
+    std::memcpy(step.to + begin, step.from + begin,
+                static_cast<size_t>(end - begin) * sizeof(float));
+  });
+}
+
+const MatmulKernels& kernels_of(const Execution& execution) {
+  return matmul_kernels(execution.isa, execution.bf16_class);
+}
+
+ActivationKind kind_of(const Execution& execution, const PackedMatrix& matrix) {
+  return activation_kind_for(matrix, execution.int8_activations, execution.bf16_class);
+}
+
+StepCost cost_of(const MatmulArgs& args) {
+  const double matrices = args.up != nullptr ? 2 : 1;
+  return {.multiply_adds = matrices * static_cast<double>(args.input.rows) *
+                           static_cast<double>(args.weight->n) *
+                           static_cast<double>(args.weight->k),
+          .weight_bytes = static_cast<double>(
+              args.weight->total_bytes() + (args.up != nullptr ? args.up->total_bytes() : 0))};
+}
+
+}  // namespace
+
+PackedRows::PackedRows(const Execution& execution, int64_t count,
+                       std::span<const Linear* const> consumers, Arena& arena)
+    : execution_(execution) {
+  for (const Linear* linear : consumers) {
+    const ActivationKind kind = kind_of(execution, linear->matrix);
+    bool known = false;
+    for (const PackedActivations& form : forms()) known = known || form.kind == kind;
+    if (known) continue;
+    const int64_t k = linear->matrix.k;
+    forms_[static_cast<size_t>(num_forms_++)] =
+        packed_activations(kernels_of(execution), kind, count, k,
+                           arena.allocate_bytes(count * packed_row_bytes(kind, k)));
+  }
+}
+
+const PackedActivations& PackedRows::form_for(const PackedMatrix& matrix) const {
+  return form_of(kind_of(execution_, matrix));
+}
+
+const PackedActivations& PackedRows::form_of(ActivationKind kind) const {
+  for (const PackedActivations& form : forms()) {
+    if (form.kind == kind) return form;
+  }
+  MR_CHECK(false, "rows were not packed in this form");
+}
+
+Rows LayerRecorder::rows(int64_t count, int64_t width) {
+  return {.values = scope_.arena.allocate<float>(count * width), .count = count, .width = width};
+}
+
+Rows LayerRecorder::embed(const PackedMatrix& embedding) {
+  const Rows out = rows(scope_.batch.num_tokens, embedding.k);
+  scope_.program.add<EmbedStep>("embedding", run_embed,
+                                {.embedding = embedding,
+                                 .token_ids = scope_.batch.token_ids,
+                                 .out = out.values,
+                                 .count = out.count,
+                                 .dtype = execution_.dtype});
+  return out;
+}
+
+PackedRows LayerRecorder::norm(const Rows& x, const Norm& norm,
+                               std::span<const Linear* const> consumers, const int32_t* selected,
+                               int64_t num_selected) {
+  const int64_t count = selected != nullptr ? num_selected : x.count;
+  const PackedRows packed(execution_, count, consumers, scope_.arena);
+  NormPackStep step = {.norm = {.x = x.values,
+                                .x_stride = x.width,
+                                .weight = norm.weight,
+                                .out_stride = x.width,
+                                .n = x.width,
+                                .eps = norm.eps,
+                                .dtype = execution_.dtype},
+                       .selected = selected,
+                       .row_kernels = &row_kernels(execution_.isa),
+                       .matmul_kernels = &kernels_of(execution_),
+                       .forms = {},
+                       .num_forms = static_cast<int>(packed.forms().size()),
+                       .count = count};
+  std::copy(packed.forms().begin(), packed.forms().end(), step.forms.begin());
+  scope_.program.need_scratch(x.width * static_cast<int64_t>(sizeof(float)));
+  scope_.program.add<NormPackStep>(norm.weight != nullptr ? "norm" : "pack", run_norm_pack, step);
+  return packed;
+}
+
+PackedRows LayerRecorder::pack(const Rows& x, std::span<const Linear* const> consumers) {
+  return norm(x, {.weight = nullptr, .eps = 0}, consumers);
+}
+
+MatmulArgs LayerRecorder::matmul_args(const PackedRows& x, const Linear& linear) const {
+  return {.kernels = &kernels_of(execution_),
+          .weight = &linear.matrix,
+          .input = x.form_for(linear.matrix),
+          .bias = linear.bias,
+          .round = execution_.dtype};
+}
+
+void LayerRecorder::matmul_step(const char* label, std::span<const MatmulArgs> matmuls) {
+  MR_CHECK(matmuls.size() <= kMostMatmuls);
+  MatmulStep step{};
+  StepCost cost;
+  step.count = static_cast<int>(matmuls.size());
+  for (size_t i = 0; i < matmuls.size(); ++i) {
+    step.args[i] = matmuls[i];
+    step.plans[i] = plan_matmul(matmuls[i], execution_.num_threads);
+    scope_.program.need_scratch(step.plans[i].scratch_bytes);
+    cost = cost + cost_of(matmuls[i]);
+  }
+  scope_.program.add<MatmulStep>(label, run_matmuls, step, cost);
+}
+
+void LayerRecorder::project(const char* label, const PackedRows& x,
+                            std::span<const Projection> projections) {
+  std::array<MatmulArgs, kMostMatmuls> matmuls;
+  MR_CHECK(projections.size() <= kMostMatmuls);
+  for (size_t i = 0; i < projections.size(); ++i) {
+    const Projection& projection = projections[i];
+    MatmulArgs args = matmul_args(x, *projection.linear);
+    if (!projection.round) args.round = DType::kF32;
+    args.out = projection.out.values == nullptr ? nullptr
+                                                : projection.out.values + projection.column;
+    args.out_stride = projection.out.width;
+    matmuls[i] = args;
+  }
+  matmul_step(label, {matmuls.data(), projections.size()});
+}
+
+void LayerRecorder::project_residual(const char* label, const PackedRows& x, const Linear& linear,
+                                     const LeafCuts& leaves, const Rows& residual) {
+  MatmulArgs args = matmul_args(x, linear);
+  args.leaves = &leaves;
+  args.epilogue = Epilogue::kAddResidual;
+  args.residual = residual.values;
+  args.residual_stride = residual.width;
+  matmul_step(label, {&args, 1});
+}
+
+Rows LayerRecorder::gated(const PackedRows& x, const Linear& gate, const Linear& up) {
+  MatmulArgs args = matmul_args(x, gate);
+  // The two share one input: if their kinds differ, the exact form, which suits both.
+  if (kind_of(execution_, gate.matrix) != kind_of(execution_, up.matrix)) {
+    args.input = x.form_of(ActivationKind::kF32);
+  }
+  const Rows out = rows(args.input.rows, gate.matrix.n);
+  args.up = &up.matrix;
+  args.up_bias = up.bias;
+  args.epilogue = Epilogue::kSiluMul;
+  args.out = out.values;
+  args.out_stride = out.width;
+  matmul_step("gate_up", {&args, 1});
+  return out;
+}
+
+LayerRecorder::RopeTable LayerRecorder::rope_table(std::span<const float> inv_freq,
+                                                   float attention_factor) {
+  const int64_t count = scope_.batch.num_tokens * static_cast<int64_t>(inv_freq.size());
+  float* cos = scope_.arena.allocate<float>(count);
+  float* sin = scope_.arena.allocate<float>(count);
+  scope_.program.add<RopeTableStep>("rope table", run_rope_table,
+                                    {.inv_freq = inv_freq,
+                                     .attention_factor = attention_factor,
+                                     .positions = scope_.batch.positions,
+                                     .count = scope_.batch.num_tokens,
+                                     .cos = cos,
+                                     .sin = sin});
+  return {.cos = cos, .sin = sin};
+}
+
+void LayerRecorder::rotate_and_cache(const QkvStep& step, const ModelConfig& config) {
+  const int64_t width = step.qkv.width;
+  float* q = step.qkv.values;
+  float* k = q == nullptr ? nullptr : q + config.q_size();
+  float* v = q == nullptr ? nullptr : k + config.kv_size();
+  const auto head_norm = [&](float* x, const float* weight, int num_heads) {
+    return RmsNormArgs{.x = x,
+                       .x_stride = width,
+                       .weight = weight,
+                       .out = x,
+                       .out_stride = width,
+                       .num_groups = num_heads,
+                       .group_stride = config.head_dim,
+                       .n = config.head_dim,
+                       .eps = config.rms_norm_eps,
+                       .dtype = execution_.dtype};
+  };
+  const auto rope = [&](float* x, int num_heads) {
+    return RopeArgs{.x = x,
+                    .row_stride = width,
+                    .num_heads = num_heads,
+                    .head_dim = config.head_dim,
+                    .rotary_dim = config.rope.rotary_dim,
+                    .interleaved = config.rope.interleaved,
+                    .cos = step.table.cos,
+                    .sin = step.table.sin,
+                    .dtype = execution_.dtype};
+  };
+  scope_.program.add<RotateStep>(
+      "rope and cache", run_rotate,
+      {.kernels = &row_kernels(execution_.isa),
+       .q_norm = head_norm(q, step.q_norm, config.num_heads),
+       .k_norm = head_norm(k, step.k_norm, config.num_kv_heads),
+       .q_rope = rope(q, config.num_heads),
+       .k_rope = rope(k, config.num_kv_heads),
+       .write = {.k = k,
+                 .k_stride = width,
+                 .v = v,
+                 .v_stride = width,
+                 .slot_mapping = scope_.batch.slot_mapping,
+                 .cache = step.cache},
+       .count = step.qkv.count});
+}
+
+void LayerRecorder::dump_hidden(const Rows& x, int64_t layer) {
+  if (scope_.hidden_dump == nullptr) return;
+  const int64_t count = x.count * x.width;
+  scope_.program.add<CopyStep>(
+      "dump", run_copy,
+      {.from = x.values, .to = scope_.hidden_dump + layer * count, .count = count});
+}
+
+}  // namespace millrace

@@ -1,0 +1,40 @@
+// Llama and its dense relatives: Qwen2 (biases on q, k, v), Qwen3 (norm of q and k heads), SmolLM2.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "attention/gqa_attention.h"
+#include "config/leaf_axes.h"
+#include "models/layers.h"
+#include "models/model.h"
+#include "weights/dense_weights.h"
+
+namespace millrace {
+
+// A pre-norm decoder with grouped-query attention and a gated MLP (Touvron et al. 2023; Qwen2 and
+// Qwen3 technical reports). Owns its weights.
+class LlamaModel final : public Model {
+ public:
+  LlamaModel(const ModelConfig& config, const Execution& execution, DenseWeights weights);
+
+  Result<const float*> record(const ForwardScope& scope) override;
+  const ModelConfig& config() const override { return config_; }
+  const Execution& execution() const override { return execution_; }
+
+ private:
+  void attention(LayerRecorder& layers, const ForwardScope& scope, int64_t index,
+                 LayerRecorder::RopeTable table, const Rows& x);
+  void mlp(LayerRecorder& layers, int64_t index, const Rows& x);
+  const float* head(LayerRecorder& layers, const ForwardScope& scope, const Rows& x);
+
+  const ModelConfig config_;
+  const Execution execution_;
+  const LeafAxes leaves_;
+  const std::vector<float> inv_freq_;
+  DenseWeights weights_;
+  Linear head_;
+  GqaAttention gqa_;
+};
+
+}  // namespace millrace
