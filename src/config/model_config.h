@@ -83,6 +83,10 @@ struct ModelConfig {
 // do not name the file.
 Result<ModelConfig> parse_hf_config(const nlohmann::json& config);
 
+// The ids in a field that holds a token, an array of tokens, or nothing (null, or a null pointer);
+// ascending, each once.
+Result<std::vector<int64_t>> parse_eos_token_ids(const nlohmann::json* field);
+
 // Facts of a GGUF model that are not in its metadata.
 struct GgufTensorFacts {
   std::vector<float> rope_freqs;  // contents of rope_freqs.weight; empty if absent

@@ -54,7 +54,8 @@ class Gguf {
   const GgufTensor* find(std::string_view name) const;
 
  private:
-  Result<> add_part(MappedFile file, int part, int parts);
+  Result<> open_parts(const std::string& path, int64_t parts);
+  Result<> add_part(MappedFile file, GgufShard shard);
 
   std::vector<MappedFile> files_;
   GgufMetadata metadata_;

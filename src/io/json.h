@@ -21,7 +21,4 @@ Result<nlohmann::json> parse_json(std::string_view text, int max_depth = kMaxJso
 // Reads and parses a file; errors name it.
 Result<nlohmann::json> read_json_file(const std::string& path, int max_depth = kMaxJsonDepth);
 
-// A value in words, for messages: `string "abc"`, `number 7`, `array of 3`. Long values are cut.
-std::string describe(const nlohmann::json& value);
-
 }  // namespace millrace

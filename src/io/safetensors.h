@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -50,6 +51,9 @@ class Safetensors {
 
   // Null if there is no such tensor.
   const SafetensorsTensor* find(std::string_view name) const;
+
+  // Hands the mapped files to a new owner, who keeps the tensors' views valid.
+  std::vector<MappedFile> take_files() && { return std::move(files_); }
 
  private:
   Result<> add_file(const std::string& path);

@@ -1,0 +1,13 @@
+// JSON values in words, for error messages.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace millrace {
+
+// `"abc"`, `7`, `null`, `an array of 3`: one line; long values are cut.
+std::string describe(const nlohmann::json& value);
+
+}  // namespace millrace

@@ -1,0 +1,106 @@
+// Writing safetensors files.
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "io/safetensors.h"
+
+namespace millrace {
+namespace {
+
+constexpr size_t kHeaderAlignment = 8;
+
+std::string_view stored_name(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return "F64";
+    case DType::kF32:
+      return "F32";
+    case DType::kF16:
+      return "F16";
+    case DType::kBF16:
+      return "BF16";
+    case DType::kF8E4M3:
+      return "F8_E4M3";
+    case DType::kI64:
+      return "I64";
+    case DType::kI32:
+      return "I32";
+    case DType::kI16:
+      return "I16";
+    case DType::kI8:
+      return "I8";
+    case DType::kU8:
+      return "U8";
+    case DType::kBool:
+      return "BOOL";
+  }
+  MR_CHECK(false, "bad dtype");
+}
+
+bool put(std::FILE* file, const void* data, size_t bytes) {
+  return std::fwrite(data, 1, bytes, file) == bytes;
+}
+
+}  // namespace
+
+void SafetensorsWriter::add(const std::string& name, DType dtype, std::vector<int64_t> shape,
+                            std::span<const std::byte> bytes) {
+  int64_t expected = size_of(dtype);
+  for (const int64_t dim : shape) expected *= dim;
+  MR_CHECK(expected == static_cast<int64_t>(bytes.size()), "tensor {}: {} bytes, shape takes {}",
+           name, bytes.size(), expected);
+  const bool inserted =
+      entries_.try_emplace(name, Entry{dtype, std::move(shape), {bytes.begin(), bytes.end()}})
+          .second;
+  MR_CHECK(inserted, "tensor {} was added before", name);
+}
+
+Result<> SafetensorsWriter::write(const std::string& path) const {
+  // Widest elements first, so that every tensor is aligned to its elements.
+  std::vector<std::pair<std::string, const Entry*>> order;
+  for (const auto& [name, entry] : entries_) order.emplace_back(name, &entry);
+  std::ranges::stable_sort(order, [](const auto& a, const auto& b) {
+    return size_of(a.second->dtype) > size_of(b.second->dtype);
+  });
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata_.empty()) header["__metadata__"] = metadata_;
+  int64_t offset = 0;
+  for (const auto& [name, entry] : order) {
+    const int64_t end = offset + static_cast<int64_t>(entry->bytes.size());
+    header[name] = {{"dtype", stored_name(entry->dtype)},
+                    {"shape", entry->shape},
+                    {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  // A name that is no UTF-8 is written with replacement characters instead of throwing.
+  std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  text.resize((text.size() + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment, ' ');
+  unsigned char length[8];
+  for (size_t i = 0; i < 8; ++i) length[i] = static_cast<unsigned char>(text.size() >> (8 * i));
+
+  const std::string partial = path + ".partial";
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(partial.c_str(), "wb"),
+                                                       &std::fclose);
+  if (!file) return fail("{}: cannot be written: {}", path, std::strerror(errno));
+  bool ok = put(file.get(), length, sizeof length) && put(file.get(), text.data(), text.size());
+  for (const auto& [name, entry] : order) {
+    ok = ok && put(file.get(), entry->bytes.data(), entry->bytes.size());
+  }
+  ok = std::fclose(file.release()) == 0 && ok;
+  ok = ok && std::rename(partial.c_str(), path.c_str()) == 0;
+  if (!ok) {
+    const int error = errno;
+    std::remove(partial.c_str());
+    return fail("{}: cannot be written: {}", path, std::strerror(error));
+  }
+  return {};
+}
+
+}  // namespace millrace
