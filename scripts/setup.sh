@@ -70,7 +70,8 @@ install_packages() {
     sudo=(sudo)
   fi
   say "installing Debian packages: ${missing[*]}"
-  local apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y)
+  local apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -y)
+  [[ -t 2 ]] || apt+=(-q)
   "${apt[@]}" update >&2 || die "$EXIT_MISSING" "apt-get update failed; see its message above"
   # Nothing that somebody installed is removed: a conflict is theirs to decide.
   "${apt[@]}" install --no-install-recommends --no-remove "${missing[@]}" >&2 ||

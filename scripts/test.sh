@@ -9,7 +9,11 @@ cmd_test() {
     case $1 in
       --sanitize=address,undefined | --sanitize=undefined,address | --sanitize=address) preset=asan ;;
       --sanitize=thread) preset=tsan ;;
-      --filter) filter=${2:?"./dev: error: --filter needs a regular expression"} && shift ;;
+      --filter)
+        [[ $# -ge 2 ]] || die_usage "--filter needs a regular expression"
+        filter=$2
+        shift
+        ;;
       --filter=*) filter=${1#*=} ;;
       --nightly) nightly=1 ;;
       -h | --help)
