@@ -4,8 +4,8 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
-#include <numeric>
 
 #include "base/check.h"
 #include "kernels/math.h"
@@ -42,7 +42,7 @@ auto better(std::span<const float> logits) {
   };
 }
 
-// Ids of the `count` largest logits among those >= least, best first; fewer if there are not so
+// Ids of the `count` largest logits among those >= least, in no order; fewer if there are not so
 // many. The maxima of runs of kChunk logits give a bound that at least `count` logits reach, so
 // that only few have to be ordered.
 void select_largest(std::span<const float> logits, size_t count, float least,
@@ -50,14 +50,15 @@ void select_largest(std::span<const float> logits, size_t count, float least,
   const size_t num_chunks = (logits.size() + kChunk - 1) / kChunk;
   float bound = least;
   if (count < num_chunks) {
-    scratch.weights.resize(num_chunks);
+    scratch.chunk_max.resize(num_chunks);
     for (size_t c = 0; c < num_chunks; ++c) {
       const size_t begin = c * kChunk;
-      scratch.weights[c] =
+      scratch.chunk_max[c] =
           max_value(logits.subspan(begin, std::min(kChunk, logits.size() - begin)));
     }
-    const auto kth = scratch.weights.begin() + static_cast<ptrdiff_t>(count) - 1;
-    std::nth_element(scratch.weights.begin(), kth, scratch.weights.end(), std::greater<float>());
+    const auto kth = scratch.chunk_max.begin() + static_cast<ptrdiff_t>(count) - 1;
+    std::nth_element(scratch.chunk_max.begin(), kth, scratch.chunk_max.end(),
+                     std::greater<float>());
     bound = std::max(bound, *kth);
   }
   auto& ids = scratch.candidates;
@@ -65,10 +66,10 @@ void select_largest(std::span<const float> logits, size_t count, float least,
   for (size_t i = 0; i < logits.size(); ++i) {
     if (number(logits[i]) >= bound) ids.push_back(static_cast<int32_t>(i));
   }
-  const size_t kept = std::min(count, ids.size());
-  std::partial_sort(ids.begin(), ids.begin() + static_cast<ptrdiff_t>(kept), ids.end(),
-                    better(logits));
-  ids.resize(kept);
+  if (ids.size() <= count) return;
+  std::nth_element(ids.begin(), ids.begin() + static_cast<ptrdiff_t>(count), ids.end(),
+                   better(logits));
+  ids.resize(count);
 }
 
 // Logits relative to the largest, over the temperature: at most 0, NaN becomes -inf.
@@ -83,40 +84,67 @@ struct Scaled {
   }
 };
 
-// Sum of exp(z_i) over the z_i >= least: element i in lane i % 16, lanes added in order.
-double sum_of_weights(const Scaled& z, float least) {
-  std::array<double, kLanes> lane{};
-  const size_t size = z.logits.size();
-  for (size_t i = 0; i < size; ++i) {
+// exp(z) in units of 2^-40, cut to a whole number: sums of these are exact, so that the mass of a
+// set of tokens does not depend on the order in which it is added up.
+uint64_t weight(float z) {
+  // exp(-27.8) < 2^-40: nothing is left.
+  return z < -27.8f ? 0 : static_cast<uint64_t>(exp_f32(z) * 0x1p40f);
+}
+
+// Mass of the tokens with z_i >= least.
+uint64_t mass_of_row(const Scaled& z, float least) {
+  uint64_t mass = 0;
+  for (size_t i = 0; i < z.logits.size(); ++i) {
     const float value = z(i);
-    if (value >= least) lane[i % kLanes] += static_cast<double>(exp_f32(value));
+    if (value >= least) mass += weight(value);
   }
-  return std::accumulate(lane.begin(), lane.end(), 0.0);
+  return mass;
 }
 
-// Cuts candidates (best first) to the shortest beginning whose weights reach top_p of `total`.
-// False if all of them together do not.
-bool cut_to_mass(const Scaled& z, double top_p, double total, std::vector<int32_t>& candidates) {
-  double mass = 0;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    mass += static_cast<double>(exp_f32(z(static_cast<size_t>(candidates[i]))));
-    if (mass >= top_p * total) {
-      candidates.resize(i + 1);
-      return true;
+uint64_t mass_of(const Scaled& z, std::span<const int32_t> ids) {
+  uint64_t mass = 0;
+  for (const int32_t id : ids) mass += weight(z(static_cast<size_t>(id)));
+  return mass;
+}
+
+// Cuts the candidates to the fewest best ones whose mass reaches `target` (all, if it is never
+// reached). Halves the list at its median until the cut is found: linear time, no full order.
+void cut_to_mass(const Scaled& z, uint64_t target, std::vector<int32_t>& candidates) {
+  size_t begin = 0;  // everything before is kept
+  size_t end = candidates.size();
+  while (begin < end) {
+    const size_t middle = begin + (end - begin) / 2;
+    const auto first = candidates.begin();
+    std::nth_element(first + static_cast<ptrdiff_t>(begin), first + static_cast<ptrdiff_t>(middle),
+                     first + static_cast<ptrdiff_t>(end), better(z.logits));
+    // The cut comes right after the candidate that reaches the target.
+    const uint64_t before =
+        mass_of(z, std::span(candidates).subspan(begin, middle - begin));
+    if (before >= target) {
+      end = middle;
+      continue;
     }
+    const uint64_t through = before + weight(z(static_cast<size_t>(candidates[middle])));
+    begin = middle + 1;
+    if (through >= target) break;
+    target -= through;
   }
-  return false;
+  candidates.resize(begin);
 }
 
-// Top-p over all tokens that pass min-p: orders 64 candidates, then eight times as many, until
-// their mass is reached.
-void select_mass(const Scaled& z, double top_p, float least_logit, double total,
-                 SamplingScratch& scratch) {
-  for (size_t count = 64;; count *= 8) {
-    select_largest(z.logits, count, least_logit, scratch);
-    const bool all = scratch.candidates.size() < count || count >= z.logits.size();
-    if (cut_to_mass(z, top_p, total, scratch.candidates) || all) return;
+// Top-p over all tokens that pass min-p. Mostly few tokens hold the mass: those are tried first.
+void select_mass(const Scaled& z, uint64_t target, float least_logit, SamplingScratch& scratch) {
+  constexpr size_t kFirstTry = 256;
+  select_largest(z.logits, kFirstTry, least_logit, scratch);
+  if (mass_of(z, scratch.candidates) < target) {
+    select_largest(z.logits, z.logits.size(), least_logit, scratch);
   }
+  cut_to_mass(z, target, scratch.candidates);
+}
+
+// The mass that top-p asks for.
+uint64_t share_of(uint64_t mass, float top_p) {
+  return static_cast<uint64_t>(std::ceil(static_cast<double>(mass) * static_cast<double>(top_p)));
 }
 
 // The Gumbel race: keeps the best of the tokens offered.
@@ -184,6 +212,7 @@ int32_t argmax(std::span<const float> logits) {
       best_run = begin;
     }
   }
+  if (best == kMinusInf) return 0;
   for (size_t i = best_run; i < logits.size(); ++i) {
     if (logits[i] == best) return static_cast<int32_t>(i);
   }
@@ -239,14 +268,12 @@ int32_t draw_token(std::span<const float> logits, const DrawSettings& settings,
     std::erase_if(scratch.candidates,
                   [&](int32_t id) { return !(z(static_cast<size_t>(id)) >= least); });
     if (top_p) {
-      double total = 0;
-      for (const int32_t id : scratch.candidates) {
-        total += static_cast<double>(exp_f32(z(static_cast<size_t>(id))));
-      }
-      cut_to_mass(z, settings.top_p, total, scratch.candidates);
+      const uint64_t target = share_of(mass_of(z, scratch.candidates), settings.top_p);
+      cut_to_mass(z, target, scratch.candidates);
     }
   } else {
-    select_mass(z, settings.top_p, least_logit, sum_of_weights(z, least), scratch);
+    const uint64_t target = share_of(mass_of_row(z, least), settings.top_p);
+    select_mass(z, target, least_logit, scratch);
   }
   for (const int32_t id : scratch.candidates) {
     if (z(static_cast<size_t>(id)) >= least) race.offer(id);
@@ -259,11 +286,13 @@ TokenLogprobs compute_logprobs(std::span<const float> logits, int32_t token, int
   const float max = logits[argmax(logits)];
   if (!std::isfinite(max)) return {};
   const Scaled z{logits, max, 1.0f};
-  const float log_sum = log_f32(static_cast<float>(sum_of_weights(z, kMinusInf)));
+  const float mass = static_cast<float>(mass_of_row(z, kMinusInf)) * 0x1p-40f;
+  const float log_sum = log_f32(mass);
   TokenLogprobs out;
   out.logprob = z(static_cast<size_t>(token)) - log_sum;
   if (num_top > 0) {
     select_largest(logits, static_cast<size_t>(num_top), kMinusInf, scratch);
+    std::sort(scratch.candidates.begin(), scratch.candidates.end(), better(logits));
     for (const int32_t id : scratch.candidates) {
       out.top.emplace_back(id, z(static_cast<size_t>(id)) - log_sum);
     }

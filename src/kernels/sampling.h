@@ -92,7 +92,7 @@ struct TokenLogprobs {
 // Room that sampling works in, kept by the caller from call to call.
 struct SamplingScratch {
   std::vector<int32_t> candidates;
-  std::vector<float> weights;
+  std::vector<float> chunk_max;
 };
 
 // Id of the largest logit. All -inf or NaN: 0. Requires a row of at least one.
