@@ -27,6 +27,10 @@ std::string cpu_model_name();
 // (rounded up). At least 1.
 int available_cpus();
 
+// CPUs that a quota "QUOTA PERIOD" (microseconds, as in cpu.max) allows, rounded up; 0 for no limit
+// ("max 100000") or an unreadable text.
+int cpus_of_quota(const std::string& cpu_max);
+
 // Bytes of memory in the machine, cut to the limit of the control group.
 int64_t total_memory();
 

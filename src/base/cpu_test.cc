@@ -1,0 +1,37 @@
+#include "base/cpu.h"
+
+#include <gtest/gtest.h>
+
+namespace millrace {
+namespace {
+
+TEST(Cpu, QuotasAreRoundedUp) {
+  EXPECT_EQ(cpus_of_quota("max 100000\n"), 0);
+  EXPECT_EQ(cpus_of_quota("200000 100000\n"), 2);
+  EXPECT_EQ(cpus_of_quota("150000 100000\n"), 2);
+  EXPECT_EQ(cpus_of_quota("1000 100000\n"), 1);
+  EXPECT_EQ(cpus_of_quota("-1\n 100000\n"), 0);
+  EXPECT_EQ(cpus_of_quota(""), 0);
+  EXPECT_EQ(cpus_of_quota("100000 0"), 0);
+}
+
+TEST(Cpu, TheMachineHasSomethingToOffer) {
+  EXPECT_GE(available_cpus(), 1);
+  EXPECT_GT(total_memory(), int64_t{1} << 24);
+  EXPECT_GT(available_memory(), 0);
+  EXPECT_LE(available_memory(), total_memory());
+  EXPECT_FALSE(cpu_model_name().empty());
+}
+
+TEST(Cpu, WiderInstructionSetsImplyNarrowerOnes) {
+  const CpuFeatures features = detect_cpu_features();
+  EXPECT_LE(features.avx512, features.avx2);
+  EXPECT_LE(features.avx512_vnni, features.avx512);
+  EXPECT_LE(features.avx512_bf16, features.avx512);
+  EXPECT_LE(features.avx_vnni, features.avx2);
+  EXPECT_EQ(features.avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+  EXPECT_EQ(features.avx512_vnni, features.avx512 && __builtin_cpu_supports("avx512vnni"));
+}
+
+}  // namespace
+}  // namespace millrace
