@@ -228,6 +228,11 @@ Result<> parse_rope(const ArchFields& fields, const GgufTensorFacts& facts, Mode
     return fail("rope_freqs.weight together with rope scaling \"{}\" is not supported",
                 name_of(rope.type));
   }
+  if (!rope.freq_divisors.empty() &&
+      rope.freq_divisors.size() != static_cast<size_t>(rope.rotary_dim / 2)) {
+    return fail("rope_freqs.weight: found {} values, expected {} (half the rotary dimensions)",
+                rope.freq_divisors.size(), rope.rotary_dim / 2);
+  }
   for (const float divisor : rope.freq_divisors) {
     if (!(divisor > 0 && std::isfinite(divisor))) {
       return fail("rope_freqs.weight: found {}, expected numbers above 0", divisor);

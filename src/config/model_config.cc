@@ -75,11 +75,6 @@ Result<> validate(const ModelConfig& config) {
     return fail("rotary dimensions: found {}, expected an even number up to head_dim {}",
                 rope.rotary_dim, config.head_dim);
   }
-  if (!rope.freq_divisors.empty() &&
-      rope.freq_divisors.size() != static_cast<size_t>(rope.rotary_dim / 2)) {
-    return fail("rope_freqs.weight: found {} values, expected {} (half the rotary dimensions)",
-                rope.freq_divisors.size(), rope.rotary_dim / 2);
-  }
   for (const int64_t id : config.eos_token_ids) {
     if (id < 0 || id >= config.vocab_size) {
       return fail("end token: found {}, expected a token below {}", id, config.vocab_size);

@@ -1,0 +1,72 @@
+#include "io/model_path.h"
+
+#include <stdlib.h>
+
+#include <gtest/gtest.h>
+
+#include "io/test_files.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::TempFolder;
+
+TEST(ModelPath, NamesAreFoundInTheFoldersInOrder) {
+  const TempFolder first;
+  const TempFolder second;
+  const std::vector<std::string> dirs = {first.path(), second.path()};
+  second.write("a.gguf", "x");
+  EXPECT_EQ(*resolve_model_path("a", dirs), second.file("a.gguf"));
+  EXPECT_EQ(*resolve_model_path("a.gguf", dirs), second.file("a.gguf"));
+  first.write("a.gguf", "x");
+  EXPECT_EQ(*resolve_model_path("a", dirs), first.file("a.gguf"));
+
+  fs::create_directory(second.file("b"));
+  second.write("b/model-Q4.gguf", "x");
+  EXPECT_EQ(*resolve_model_path("b", dirs), second.file("b") + "/model-Q4.gguf");
+  second.write("b/config.json", "{}");
+  EXPECT_EQ(*resolve_model_path("b", dirs), second.file("b"));
+}
+
+TEST(ModelPath, AnExistingPathIsItself) {
+  const TempFolder folder;
+  EXPECT_EQ(*resolve_model_path(folder.path(), {}), folder.path());
+}
+
+TEST(ModelPath, ErrorsSayWhereItLooked) {
+  EXPECT_EQ(resolve_model_path("none", {"/x", "/y"}).error().message,
+            "none: no such file or folder, and no model of this name in /x, /y");
+  EXPECT_EQ(resolve_model_path("/no/such", {"/x"}).error().message,
+            "/no/such: no such file or folder");
+  EXPECT_EQ(resolve_model_path("", {"/x"}).error().message,
+            "the model's name is empty; expected a path or a name");
+}
+
+TEST(ModelPath, FoldersComeFromTheEnvironment) {
+  const char* old_cache = getenv("XDG_CACHE_HOME");
+  const std::string kept = old_cache == nullptr ? "" : old_cache;
+  setenv("MILLRACE_MODELS", "/own", 1);
+  setenv("XDG_CACHE_HOME", "/cache", 1);
+  EXPECT_EQ(model_search_dirs(),
+            (std::vector<std::string>{"/own", "models", "/cache/millrace/models"}));
+  unsetenv("MILLRACE_MODELS");
+  unsetenv("XDG_CACHE_HOME");
+  EXPECT_EQ(model_search_dirs().front(), "models");
+  if (!kept.empty()) setenv("XDG_CACHE_HOME", kept.c_str(), 1);
+}
+
+TEST(ModelPath, OneModelInAFolder) {
+  const TempFolder folder;
+  EXPECT_FALSE(find_gguf_in(folder.path()));
+  folder.write("m-00001-of-00002.gguf", "x");
+  folder.write("m-00002-of-00002.gguf", "x");
+  folder.write("notes.txt", "x");
+  EXPECT_EQ(*find_gguf_in(folder.path()), folder.file("m-00001-of-00002.gguf"));
+  folder.write("other.gguf", "x");
+  EXPECT_EQ(find_gguf_in(folder.path()).error().message,
+            folder.path() + ": 2 GGUF models in this folder; name one of them");
+}
+
+}  // namespace
+}  // namespace millrace
