@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/check.h"
+
 namespace millrace {
 namespace {
 
