@@ -1,0 +1,11 @@
+// `millrace inspect MODEL`: what a checkpoint holds and what it takes in memory. Reads headers only.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace millrace {
+
+// Adds the subcommand. When it is chosen it runs in the callback and sets `exit_code`.
+void add_inspect_command(CLI::App& app, int& exit_code);
+
+}  // namespace millrace

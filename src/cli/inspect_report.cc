@@ -1,0 +1,205 @@
+#include "cli/inspect_report.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "config/engine_config.h"
+#include "io/checkpoint_config.h"
+#include "io/json.h"
+#include "tensor/packing.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+// Not a parameter: divisors of the RoPE frequencies.
+bool is_constant(const std::string& name) { return name == "rope_freqs.weight"; }
+
+// Bytes that a tensor takes once it is packed: matrices in panels, vectors in fp32.
+int64_t packed_bytes(const CheckpointTensor& tensor) {
+  const auto format = tensor.weight_format();
+  if (format && tensor.shape.size() == 2) {
+    const auto layout = packed_layout(*format, tensor.shape[0], tensor.shape[1]);
+    if (layout) return layout->total_bytes();
+  }
+  return tensor.num_elements() * 4;
+}
+
+std::string gguf_tokenizer(const GgufMetadata& metadata) {
+  const auto model = metadata.get_string("tokenizer.ggml.model");
+  const auto tokens = metadata.get_strings("tokenizer.ggml.tokens");
+  if (!model || !tokens) return "none";
+  const auto pre = metadata.find_string("tokenizer.ggml.pre");
+  const bool has_pre = pre && *pre;
+  return fmt::format("{}{}{}, {} tokens", *model, has_pre ? "/" : "", has_pre ? **pre : "",
+                     (*tokens)->size());
+}
+
+std::string folder_tokenizer(const std::string& folder) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"}) {
+    if (is_there(fs::path(folder) / name)) return name;
+  }
+  return "none";
+}
+
+bool folder_has_template(const std::string& folder) {
+  if (is_there(fs::path(folder) / "chat_template.jinja")) return true;
+  const fs::path config = fs::path(folder) / "tokenizer_config.json";
+  if (!is_there(config)) return false;
+  const auto json = read_json_file(config.string());
+  return json && json->is_object() && json->contains("chat_template");
+}
+
+void describe_files(const Checkpoint& checkpoint, InspectReport& report) {
+  report.path = checkpoint.path();
+  int files = 0;
+  for (const auto& [name, tensor] : checkpoint.tensors()) files = std::max(files, tensor.file + 1);
+  const std::string count = fmt::format("{} file{}", files, files == 1 ? "" : "s");
+  if (const Gguf* gguf = checkpoint.gguf()) {
+    report.kind = fmt::format("GGUF v{}, {}", gguf->version(), count);
+    report.tokenizer = gguf_tokenizer(gguf->metadata());
+    report.chat_template = gguf->metadata().contains("tokenizer.chat_template");
+  } else {
+    report.kind = "safetensors, " + count;
+    report.tokenizer = folder_tokenizer(checkpoint.folder());
+    report.chat_template = folder_has_template(checkpoint.folder());
+  }
+}
+
+std::string human_bytes(int64_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  if (value >= 0x1p30) return fmt::format("{:.2f} GiB", value / 0x1p30);
+  if (value >= 0x1p20) return fmt::format("{:.1f} MiB", value / 0x1p20);
+  return fmt::format("{:.1f} KiB", value / 0x1p10);
+}
+
+std::string human_count(int64_t count) {
+  const auto value = static_cast<double>(count);
+  if (value >= 1e9) return fmt::format("{:.2f} B", value / 1e9);
+  if (value >= 1e6) return fmt::format("{:.1f} M", value / 1e6);
+  return fmt::format("{}", count);
+}
+
+std::string describe_rope(const RopeConfig& rope) {
+  std::string text = fmt::format("{}, theta {:g}, {} dimensions, {}", name_of(rope.type), rope.theta,
+                                 rope.rotary_dim, rope.interleaved ? "interleaved" : "half-split");
+  if (rope.type != RopeType::kDefault) text += fmt::format(", factor {:g}", rope.factor);
+  if (!rope.freq_divisors.empty()) text += ", with frequency divisors";
+  return text;
+}
+
+void add_line(std::string& text, std::string_view name, std::string_view value) {
+  text += fmt::format("{:<20} {}\n", name, value);
+}
+
+nlohmann::ordered_json rope_json(const RopeConfig& rope) {
+  return {{"type", name_of(rope.type)},
+          {"theta", rope.theta},
+          {"rotary_dim", rope.rotary_dim},
+          {"interleaved", rope.interleaved},
+          {"factor", rope.factor},
+          {"original_max_position", rope.original_max_position},
+          {"attention_factor", rope.attention_factor},
+          {"frequency_divisors", rope.freq_divisors.size()}};
+}
+
+}  // namespace
+
+Result<InspectReport> inspect(const Checkpoint& checkpoint) {
+  InspectReport report;
+  MR_ASSIGN(report.config, read_model_config(checkpoint));
+  describe_files(checkpoint, report);
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    const int64_t parameters = is_constant(name) ? 0 : tensor.num_elements();
+    FormatShare& share = report.formats[std::string(tensor.type_name())];
+    ++share.tensors;
+    share.parameters += parameters;
+    share.bytes += static_cast<int64_t>(tensor.bytes.size());
+    report.parameters += parameters;
+    report.weight_memory_bytes += packed_bytes(tensor);
+  }
+  report.file_bytes = checkpoint.total_bytes();
+  const std::pair<const char*, DType> caches[] = {
+      {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"int8", DType::kI8}};
+  for (const auto& [name, dtype] : caches) {
+    report.kv.push_back({name, 1000 * kv_bytes_per_token(report.config, dtype)});
+  }
+  return report;
+}
+
+std::string to_text(const InspectReport& report) {
+  const ModelConfig& config = report.config;
+  std::string text;
+  add_line(text, "model", report.path);
+  add_line(text, "files", report.kind);
+  add_line(text, "architecture", name_of(config.architecture));
+  add_line(text, "parameters", human_count(report.parameters));
+  add_line(text, "layers", std::to_string(config.num_layers));
+  add_line(text, "hidden size", std::to_string(config.hidden_size));
+  add_line(text, "intermediate size", std::to_string(config.intermediate_size));
+  add_line(text, "heads", fmt::format("{} ({} KV heads, head_dim {})", config.num_heads,
+                                      config.num_kv_heads, config.head_dim));
+  add_line(text, "vocabulary", std::to_string(config.vocab_size));
+  add_line(text, "context length", std::to_string(config.max_position_embeddings));
+  add_line(text, "RoPE", describe_rope(config.rope));
+  add_line(text, "head", config.tie_word_embeddings ? "tied to the embedding" : "its own matrix");
+  add_line(text, "tokenizer", report.tokenizer);
+  add_line(text, "chat template", report.chat_template ? "yes" : "no");
+  add_line(text, "end tokens", fmt::format("{}", fmt::join(config.eos_token_ids, ", ")));
+  text += fmt::format("\n{:<10} {:>8} {:>12} {:>12}\n", "format", "tensors", "parameters", "size");
+  for (const auto& [name, share] : report.formats) {
+    text += fmt::format("{:<10} {:>8} {:>12} {:>12}\n", name, share.tensors,
+                        human_count(share.parameters), human_bytes(share.bytes));
+  }
+  text += '\n';
+  add_line(text, "weights on disk", human_bytes(report.file_bytes));
+  add_line(text, "weights in memory", human_bytes(report.weight_memory_bytes));
+  std::string kv;
+  for (const KvCost& cost : report.kv) {
+    kv += fmt::format("{}{} {}", kv.empty() ? "" : ", ", cost.dtype,
+                      human_bytes(cost.bytes_per_1000_tokens));
+  }
+  add_line(text, "KV per 1,000 tokens", kv);
+  return text;
+}
+
+nlohmann::ordered_json to_json(const InspectReport& report) {
+  const ModelConfig& config = report.config;
+  nlohmann::ordered_json json = {{"model", report.path},
+                                 {"files", report.kind},
+                                 {"architecture", name_of(config.architecture)},
+                                 {"parameters", report.parameters},
+                                 {"num_layers", config.num_layers},
+                                 {"hidden_size", config.hidden_size},
+                                 {"intermediate_size", config.intermediate_size},
+                                 {"num_heads", config.num_heads},
+                                 {"num_kv_heads", config.num_kv_heads},
+                                 {"head_dim", config.head_dim},
+                                 {"vocab_size", config.vocab_size},
+                                 {"max_position_embeddings", config.max_position_embeddings},
+                                 {"tie_word_embeddings", config.tie_word_embeddings},
+                                 {"dtype", name_of(config.dtype)},
+                                 {"rope", rope_json(config.rope)},
+                                 {"tokenizer", report.tokenizer},
+                                 {"chat_template", report.chat_template},
+                                 {"eos_token_ids", config.eos_token_ids},
+                                 {"weights_on_disk_bytes", report.file_bytes},
+                                 {"weights_in_memory_bytes", report.weight_memory_bytes}};
+  for (const auto& [name, share] : report.formats) {
+    json["formats"][name] = {{"tensors", share.tensors},
+                             {"parameters", share.parameters},
+                             {"bytes", share.bytes}};
+  }
+  for (const KvCost& cost : report.kv) {
+    json["kv_bytes_per_1000_tokens"][cost.dtype] = cost.bytes_per_1000_tokens;
+  }
+  return json;
+}
+
+}  // namespace millrace
