@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/env.h"
 #include "io/test_files.h"
 
 namespace millrace {
@@ -44,8 +45,8 @@ TEST(ModelPath, ErrorsSayWhereItLooked) {
 }
 
 TEST(ModelPath, FoldersComeFromTheEnvironment) {
-  const char* old_cache = getenv("XDG_CACHE_HOME");
-  const std::string kept = old_cache == nullptr ? "" : old_cache;
+  const auto kept_models = env::models_dir();
+  const auto kept_cache = env::cache_home();
   setenv("MILLRACE_MODELS", "/own", 1);
   setenv("XDG_CACHE_HOME", "/cache", 1);
   EXPECT_EQ(model_search_dirs(),
@@ -53,7 +54,8 @@ TEST(ModelPath, FoldersComeFromTheEnvironment) {
   unsetenv("MILLRACE_MODELS");
   unsetenv("XDG_CACHE_HOME");
   EXPECT_EQ(model_search_dirs().front(), "models");
-  if (!kept.empty()) setenv("XDG_CACHE_HOME", kept.c_str(), 1);
+  if (kept_models) setenv("MILLRACE_MODELS", kept_models->c_str(), 1);
+  if (kept_cache) setenv("XDG_CACHE_HOME", kept_cache->c_str(), 1);
 }
 
 TEST(ModelPath, OneModelInAFolder) {
