@@ -110,6 +110,9 @@ int mrt_template_render(const mrt_template* chat_template, mrt_view request, int
 int mrt_template_encode(const mrt_template* chat_template, const mrt_tokenizer* tokenizer,
                         mrt_view request, int64_t now, mrt_ids* ids, mrt_text* error);
 
+// Unpacks gzip data of at most `limit` bytes unpacked.
+int mrt_gunzip(mrt_view packed, size_t limit, mrt_text* unpacked, mrt_text* error);
+
 #ifdef __cplusplus
 }
 #endif

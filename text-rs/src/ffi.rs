@@ -2,6 +2,7 @@
 //! that keeps panics from unwinding into the caller.
 
 use std::cell::Cell;
+use std::io::Read;
 use std::os::raw::{c_char, c_int};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Once;
@@ -368,4 +369,27 @@ pub unsafe extern "C" fn mrt_template_encode(
     let outcome =
         guard(|| (*chat_template).encode(&*tokenizer, request.text("the chat")?, now));
     report(outcome.map(|v| give_ids(ids, v)), error)
+}
+
+/// # Safety
+/// Pointers are valid as the header says.
+#[no_mangle]
+pub unsafe extern "C" fn mrt_gunzip(
+    packed: View,
+    limit: usize,
+    unpacked: *mut Text,
+    error: *mut Text,
+) -> c_int {
+    let outcome = guard(|| {
+        let mut bytes = Vec::new();
+        flate2::read::MultiGzDecoder::new(packed.bytes())
+            .take(limit as u64 + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|e| format!("not valid gzip data: {e}"))?;
+        if bytes.len() > limit {
+            return Err(format!("unpacks to more than {limit} bytes"));
+        }
+        Ok(bytes)
+    });
+    report(outcome.map(|v| give_text(unpacked, v)), error)
 }

@@ -1,0 +1,66 @@
+#include "cli/jsonl.h"
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <istream>
+
+namespace millrace {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int kMaxDepth = 100;
+
+Result<ordered_json> parse_row(const std::string& line) {
+  bool too_deep = false;
+  const auto bounded = [&](int depth, ordered_json::parse_event_t, ordered_json&) {
+    too_deep |= depth > kMaxDepth;
+    return !too_deep;
+  };
+  try {
+    ordered_json row = ordered_json::parse(line, bounded);
+    if (too_deep) return fail("nested deeper than {} levels", kMaxDepth);
+    if (!row.is_object()) return fail("a {}; expected an object", row.type_name());
+    return row;
+  } catch (const ordered_json::exception&) {
+    return fail("not valid JSON");
+  }
+}
+
+}  // namespace
+
+Result<> for_each_row(const std::string& path,
+                      const std::function<Result<>(const ordered_json&)>& row) {
+  std::ifstream file;
+  if (path != "-") {
+    file.open(path, std::ios::binary);
+    if (!file) return fail("{}: cannot be read", path);
+  }
+  std::istream& in = path == "-" ? std::cin : file;
+  std::string line;
+  for (int64_t number = 1; std::getline(in, line); ++number) {
+    if (line.empty()) continue;
+    auto parsed = parse_row(line);
+    const auto done = parsed ? row(*parsed) : Result<>(std::unexpected(parsed.error()));
+    if (!done) return fail("{}, line {}: {}", path, number, done.error().message);
+  }
+  if (in.bad()) return fail("{}: reading failed", path);
+  return {};
+}
+
+void print_row(const ordered_json& row) {
+  const std::string line =
+      row.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  std::fwrite(line.data(), 1, line.size(), stdout);
+}
+
+Result<std::string> text_field(const ordered_json& row, const char* key) {
+  if (!row.contains(key)) return fail("the row has no \"{}\"", key);
+  if (!row[key].is_string()) {
+    return fail("\"{}\" is a {}; expected a string", key, row[key].type_name());
+  }
+  return row[key].get<std::string>();
+}
+
+}  // namespace millrace

@@ -1,0 +1,24 @@
+// Rows of JSON, one a line: the input and output of commands that work through test data.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace millrace {
+
+// Reads `path` ("-": standard input) line by line and hands each row to `row`. Lines end with LF;
+// empty ones are skipped. Errors name file and line; the first one ends the reading.
+Result<> for_each_row(const std::string& path,
+                      const std::function<Result<>(const nlohmann::ordered_json&)>& row);
+
+// Writes one row to standard output.
+void print_row(const nlohmann::ordered_json& row);
+
+// The text field `key`. Error: missing or no string.
+Result<std::string> text_field(const nlohmann::ordered_json& row, const char* key);
+
+}  // namespace millrace

@@ -1,0 +1,11 @@
+// `millrace render`: renders chats by a model's chat template.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace millrace {
+
+// Adds the command. When it runs it sets `exit_code`, which must outlive `app`.
+void add_render_command(CLI::App& app, int& exit_code);
+
+}  // namespace millrace
