@@ -1,0 +1,621 @@
+// Grouped-query attention over V16 and Wide, compiled once per instruction set by
+// attention_gqa_<isa>.cc. reference_attention.h is its plain form.
+//
+// An item's rows (query tokens x heads of one kv head) share every loaded vector of K and V. Tiles of
+// 16 positions are taken leaf by leaf, a few at a time:
+//   scores   lanes are positions; for each element of the head one vector of K serves all rows
+//   softmax  running maximum and slot sums; reductions over lanes are made for all rows at once
+//   values   lanes are elements of the head; one vector of V serves all rows
+// Finished leaves go onto a stack and are merged as the tree of 16 leaves asks.
+#pragma once
+
+#include "kernels/attention_gqa.h"
+#include "kernels/attention_vec.h"
+
+namespace millrace {
+namespace {
+
+inline constexpr int kMaxTiles = 4;   // tiles whose scores are computed together
+inline constexpr int kMaxNodes = 5;   // a leaf and at most one waiting subtree for each level
+inline constexpr float kNegativeInfinity = -__builtin_inff();
+
+template <DType kDType>
+struct CacheType;
+template <>
+struct CacheType<DType::kF32> {
+  using Element = float;
+  MR_INLINE static Wide load(const float* p) { return wide_load(p); }
+};
+template <>
+struct CacheType<DType::kF16> {
+  using Element = uint16_t;
+  MR_INLINE static Wide load(const uint16_t* p) { return wide_load_f16(p); }
+};
+template <>
+struct CacheType<DType::kBF16> {
+  using Element = uint16_t;
+  MR_INLINE static Wide load(const uint16_t* p) { return wide_load_bf16(p); }
+};
+template <>
+struct CacheType<DType::kI8> {
+  using Element = int8_t;
+  MR_INLINE static Wide load(const int8_t* p) { return wide_load_s8(p); }
+};
+
+// Accumulators of kRows rows by `width` vectors, the vectors and one broadcast must fit in registers.
+template <int kRows>
+constexpr int register_tiles() {
+  if (!kHasRegisters) return 1;
+  constexpr int kRegisters = kWide == 8 ? 16 : 32;
+  for (int width = kMaxTiles; width > 1; width /= 2) {
+    if (kRows * width + width + 1 < kRegisters) return width;
+  }
+  return 1;
+}
+
+// A subtree's m and l (lane r: row r) and acc [rows][padded head_dim].
+struct Node {
+  float m[16];
+  float l[16];
+  float* acc;
+  int leaves;
+};
+
+// 16 consecutive positions in the cache.
+template <typename Element>
+struct Tile {
+  const Element* k;
+  const Element* v;
+  const float* k_scale;
+  const float* v_scale;
+  int64_t first_position;
+  bool opens_leaf;
+  bool closes_leaf;
+};
+
+// One item's view of its work; rows are padded to kRows by repeating the last one.
+struct ItemView {
+  int rows = 0;
+  int head_dim = 0;
+  int padded_dim = 0;
+  int64_t last_position[kAttentionRows];  // the last position that row r sees
+  float* q = nullptr;       // [head_dim][kRows]
+  float* scores = nullptr;  // [kMaxTiles][kRows][16]
+  float* slots = nullptr;   // l by slot: [kRows][16]
+  float* values = nullptr;  // a tile of V in fp32, for head sizes that are no multiple of 16
+  Node nodes[kMaxNodes];
+  int num_nodes = 0;
+};
+
+// scores[t][r][i] = chain over d of q[d][r] * k[t][d][i].
+template <DType kDType, int kRows, int kTiles>
+void score_tiles(const float* q, int head_dim,
+                 const Tile<typename CacheType<kDType>::Element>* tiles, float* scores) {
+  using Cache = CacheType<kDType>;
+  for (int lane = 0; lane < 16; lane += kWide) {
+    Wide acc[kRows][kTiles];
+MR_UNROLL(16)
+    for (int r = 0; r < kRows; ++r) {
+MR_UNROLL(4)
+      for (int t = 0; t < kTiles; ++t) acc[r][t] = wide_zero();
+    }
+    const typename Cache::Element* k[kTiles];
+MR_UNROLL(4)
+    for (int t = 0; t < kTiles; ++t) k[t] = tiles[t].k + lane;
+    const float* q_d = q;
+    for (int64_t d = 0; d < head_dim; ++d, q_d += kRows) {
+      Wide keys[kTiles];
+MR_UNROLL(4)
+      for (int t = 0; t < kTiles; ++t) keys[t] = Cache::load(k[t] + d * kKvGroup);
+MR_UNROLL(16)
+      for (int r = 0; r < kRows; ++r) {
+        const Wide element = wide_set1(q_d[r]);
+MR_UNROLL(4)
+        for (int t = 0; t < kTiles; ++t) acc[r][t] = wide_fma(element, keys[t], acc[r][t]);
+      }
+    }
+MR_UNROLL(4)
+    for (int t = 0; t < kTiles; ++t) {
+MR_UNROLL(16)
+      for (int r = 0; r < kRows; ++r) wide_store(scores + (t * kRows + r) * 16 + lane, acc[r][t]);
+    }
+  }
+}
+
+template <DType kDType, int kRows>
+void score_batch(const float* q, int head_dim,
+                 const Tile<typename CacheType<kDType>::Element>* tiles, int num_tiles,
+                 float* scores) {
+  constexpr int kWidth = register_tiles<kRows>();
+  int t = 0;
+  if constexpr (kWidth >= 4) {
+    for (; t + 4 <= num_tiles; t += 4) {
+      score_tiles<kDType, kRows, 4>(q, head_dim, tiles + t, scores + t * kRows * 16);
+    }
+  }
+  if constexpr (kWidth >= 2) {
+    for (; t + 2 <= num_tiles; t += 2) {
+      score_tiles<kDType, kRows, 2>(q, head_dim, tiles + t, scores + t * kRows * 16);
+    }
+  }
+  for (; t < num_tiles; ++t) {
+    score_tiles<kDType, kRows, 1>(q, head_dim, tiles + t, scores + t * kRows * 16);
+  }
+}
+
+// What the values of a tile need: weights and the factor of the sums so far.
+struct ValueWeights {
+  const float* p;   // [rows][16]
+  const float* c;   // [rows]; used if `rescale`
+  bool fresh;       // the sums so far are zero and not in memory
+  bool rescale;
+  int first_entry;  // entries [first_entry, end_entry) are added
+  int end_entry;
+};
+
+// acc[r][j] = acc[r][j] * c[r], then a chain over the entries of p[r][i] * v[i][j], for kChunks
+// vectors of elements j.
+template <DType kDType, int kRows, int kChunks>
+void add_value_chunks(const typename CacheType<kDType>::Element* v, int64_t v_stride,
+                      const ValueWeights& weights, float* acc_rows, int64_t acc_stride) {
+  using Cache = CacheType<kDType>;
+  Wide acc[kRows][kChunks];
+  if (weights.fresh) {
+MR_UNROLL(16)
+    for (int r = 0; r < kRows; ++r) {
+MR_UNROLL(4)
+      for (int j = 0; j < kChunks; ++j) acc[r][j] = wide_zero();
+    }
+  } else {
+MR_UNROLL(16)
+    for (int r = 0; r < kRows; ++r) {
+MR_UNROLL(4)
+      for (int j = 0; j < kChunks; ++j) {
+        acc[r][j] = wide_load(acc_rows + r * acc_stride + j * kWide);
+      }
+    }
+    if (weights.rescale) {
+MR_UNROLL(16)
+      for (int r = 0; r < kRows; ++r) {
+        const Wide c = wide_set1(weights.c[r]);
+MR_UNROLL(4)
+        for (int j = 0; j < kChunks; ++j) acc[r][j] = wide_mul(acc[r][j], c);
+      }
+    }
+  }
+  const float* p = weights.p;
+  for (int64_t i = weights.first_entry; i < weights.end_entry; ++i) {
+    Wide row[kChunks];
+MR_UNROLL(4)
+    for (int j = 0; j < kChunks; ++j) row[j] = Cache::load(v + i * v_stride + j * kWide);
+MR_UNROLL(16)
+    for (int r = 0; r < kRows; ++r) {
+      const Wide weight = wide_set1(p[r * 16 + i]);
+MR_UNROLL(4)
+      for (int j = 0; j < kChunks; ++j) acc[r][j] = wide_fma(weight, row[j], acc[r][j]);
+    }
+  }
+MR_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+MR_UNROLL(4)
+    for (int j = 0; j < kChunks; ++j) {
+      wide_store(acc_rows + r * acc_stride + j * kWide, acc[r][j]);
+    }
+  }
+}
+
+// add_value_chunks over all elements; padded_dim is a multiple of 16.
+template <DType kDType, int kRows>
+void add_values(const typename CacheType<kDType>::Element* v, int64_t v_stride,
+                const ValueWeights& weights, float* acc, int64_t padded_dim) {
+  constexpr int kWidth = register_tiles<kRows>();
+  const int chunks = static_cast<int>(padded_dim) / kWide;
+  int j = 0;
+  if constexpr (kWidth >= 4) {
+    for (; j + 4 <= chunks; j += 4) {
+      add_value_chunks<kDType, kRows, 4>(v + j * kWide, v_stride, weights, acc + j * kWide,
+                                         padded_dim);
+    }
+  }
+  if constexpr (kWidth >= 2) {
+    for (; j + 2 <= chunks; j += 2) {
+      add_value_chunks<kDType, kRows, 2>(v + j * kWide, v_stride, weights, acc + j * kWide,
+                                         padded_dim);
+    }
+  }
+  for (; j < chunks; ++j) {
+    add_value_chunks<kDType, kRows, 1>(v + j * kWide, v_stride, weights, acc + j * kWide,
+                                       padded_dim);
+  }
+}
+
+template <DType kDType>
+MR_INLINE float cache_value(const typename CacheType<kDType>::Element* p) {
+  if constexpr (kDType == DType::kF16) {
+    // Through a vector: the one conversion that every instruction set's V16 has.
+    uint16_t lanes[16] = {*p};
+    float values[16];
+    store(values, load_f16(lanes));
+    return values[0];
+  } else if constexpr (kDType == DType::kBF16) {
+    return __builtin_bit_cast(float, static_cast<uint32_t>(*p) << 16);
+  } else {
+    return static_cast<float>(*p);
+  }
+}
+
+// Adds the tile's values to the open node, entries in ascending order. `counts[r]` entries of row r
+// are present; they are never fewer for a later token.
+template <DType kDType, int kRows>
+void add_tile_values(ItemView& item, const Tile<typename CacheType<kDType>::Element>& tile,
+                     const float* p, const float* c, bool rescale, const int* counts) {
+  Node& node = item.nodes[item.num_nodes];
+  const int common = counts[0];
+  int most = common;
+  for (int r = 1; r < kRows; ++r) most = counts[r] > most ? counts[r] : most;
+  ValueWeights weights{p, c, tile.opens_leaf, rescale, 0, common};
+  const auto add = [&]<DType kType>(const typename CacheType<kType>::Element* v, int64_t stride) {
+    add_values<kType, kRows>(v, stride, weights, node.acc, item.padded_dim);
+    if (most == common) return;
+    for (int r = 0; r < kRows; ++r) {
+      if (counts[r] == common) continue;
+      const ValueWeights rest{p + r * 16, c, false, false, common, counts[r]};
+      add_values<kType, 1>(v, stride, rest, node.acc + r * item.padded_dim, item.padded_dim);
+    }
+  };
+  if (item.head_dim == item.padded_dim) {
+    add.template operator()<kDType>(tile.v, item.head_dim);
+    return;
+  }
+  for (int i = 0; i < most; ++i) {
+    for (int d = 0; d < item.head_dim; ++d) {
+      item.values[i * item.padded_dim + d] =
+          cache_value<kDType>(tile.v + int64_t{i} * item.head_dim + d);
+    }
+  }
+  add.template operator()<DType::kF32>(item.values, item.padded_dim);
+}
+
+// Turns the tile's scores (in place) into weights p, updates m and l of the open leaf, gives the
+// factors c. Returns whether any c differs from 1.
+template <bool kScaled, int kRows>
+bool softmax_tile(ItemView& item, float scale, const float* k_scale, const float* v_scale,
+                  const int* counts, float* scores, float* c) {
+  Node& node = item.nodes[item.num_nodes];
+  V16 s[kRows];
+  const V16 factor = set1(scale);
+MR_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    V16 score = load(scores + r * 16);
+    if constexpr (kScaled) score = score * load(k_scale);
+    score = score * factor;
+    if (counts[r] < 16) score = select(mask_first(counts[r]), score, set1(kNegativeInfinity));
+    s[r] = score;
+  }
+  const V16 m_before = load(node.m);
+  const V16 m_after = max(reduce_rows<kRows>(s, MaxLanes{}), m_before);
+  store(node.m, m_after);
+  const uint32_t changed =
+      bits_of(greater(m_after, m_before)) & ((1u << kRows) - 1u);
+  // Where m has not changed c is exactly 1: also in rows that see nothing yet, whose m is -inf.
+  store(c, select(greater(m_after, m_before), exp(m_before - m_after), set1(1.0f)));
+MR_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    V16 p = exp(s[r] - set1(node.m[r]));
+    if (counts[r] < 16) p = select(mask_first(counts[r]), p, zero());
+    store(item.slots + r * 16, fma(load(item.slots + r * 16), set1(c[r]), p));
+    if constexpr (kScaled) p = p * load(v_scale);
+    store(scores + r * 16, p);
+  }
+  return changed != 0;
+}
+
+// Merges the top two nodes of the stack into one: m = max, l and acc = fma(right, c2, left * c1); an
+// empty side is skipped.
+void merge_top(ItemView& item) {
+  Node& left = item.nodes[item.num_nodes - 2];
+  Node& right = item.nodes[item.num_nodes - 1];
+  const V16 m1 = load(left.m);
+  const V16 m2 = load(right.m);
+  const V16 l1 = load(left.l);
+  const V16 l2 = load(right.l);
+  const V16 m = select(greater(m1, m2), m1, m2);
+  float c1[16];
+  float c2[16];
+  store(c1, exp(m1 - m));
+  store(c2, exp(m2 - m));
+  V16 l = fma(l2, load(c2), l1 * load(c1));
+  for (int r = 0; r < item.rows; ++r) {
+    float* acc1 = left.acc + int64_t{r} * item.padded_dim;
+    const float* acc2 = right.acc + int64_t{r} * item.padded_dim;
+    if (right.l[r] == 0) {
+      continue;
+    }
+    if (left.l[r] == 0) {
+      for (int d = 0; d < item.padded_dim; d += 16) store(acc1 + d, load(acc2 + d));
+      continue;
+    }
+    const V16 f1 = set1(c1[r]);
+    const V16 f2 = set1(c2[r]);
+    for (int d = 0; d < item.padded_dim; d += 16) {
+      store(acc1 + d, fma(load(acc2 + d), f2, load(acc1 + d) * f1));
+    }
+  }
+  float merged_m[16];
+  float merged_l[16];
+  store(merged_m, m);
+  store(merged_l, l);
+  for (int r = 0; r < 16; ++r) {
+    if (right.l[r] == 0) continue;
+    const bool only_right = left.l[r] == 0;
+    left.m[r] = only_right ? right.m[r] : merged_m[r];
+    left.l[r] = only_right ? right.l[r] : merged_l[r];
+  }
+  left.leaves += right.leaves;
+  --item.num_nodes;
+}
+
+// Puts the node at num_nodes (a leaf, or a subtree) onto the stack and merges what is complete.
+void push_node(ItemView& item, int leaves) {
+  item.nodes[item.num_nodes].leaves = leaves;
+  ++item.num_nodes;
+  while (item.num_nodes >= 2 && item.nodes[item.num_nodes - 1].leaves ==
+                                    item.nodes[item.num_nodes - 2].leaves) {
+    merge_top(item);
+  }
+}
+
+void clear_node(ItemView& item) {
+  Node& node = item.nodes[item.num_nodes];
+  store(node.m, set1(kNegativeInfinity));
+  store(node.l, zero());
+}
+
+template <int kRows>
+void close_leaf(ItemView& item) {
+  V16 slots[kRows];
+MR_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) slots[r] = load(item.slots + r * 16);
+  float l[16];
+  store(l, reduce_rows<kRows>(slots, AddLanes{}));
+  Node& node = item.nodes[item.num_nodes];
+  for (int r = 0; r < kRows; ++r) node.l[r] = l[r];
+  push_node(item, 1);
+}
+
+// Where an item's rows are in q, out and the workspace.
+MR_INLINE int64_t element_offset(const AttentionSequence& sequence, int token, int64_t stride,
+                                 int head, int head_dim) {
+  return (sequence.query_start + token) * stride + int64_t{head} * head_dim;
+}
+
+// Writes the finished rows: out = round(acc / l).
+void write_rows(const AttentionArgs& args, const AttentionItem& work, const ItemView& item) {
+  const AttentionSequence& sequence = args.sequences[work.sequence];
+  const Node& root = item.nodes[0];
+  for (int r = 0; r < item.rows; ++r) {
+    float* out = args.out + element_offset(sequence, work.token_begin + r / work.num_heads,
+                                           args.out_stride, work.head_begin + r % work.num_heads,
+                                           item.head_dim);
+    const float* acc = root.acc + int64_t{r} * item.padded_dim;
+    const V16 l = set1(root.l[r]);
+    for (int d = 0; d < item.head_dim; d += 16) {
+      const V16 result = round_to(args.dtype, load(acc + d) / l);
+      const int count = item.head_dim - d;
+      if (count >= 16) {
+        store(out + d, result);
+      } else {
+        store_first(out + d, result, count);
+      }
+    }
+  }
+}
+
+// Leaves the roots of the item's leaves in the workspace: acc, m, l of each row.
+void write_roots(const AttentionArgs& args, const AttentionItem& work, const ItemView& item) {
+  const Node& root = item.nodes[0];
+  const int64_t floats = attention_root_floats(item.head_dim);
+  for (int r = 0; r < item.rows; ++r) {
+    float* to = args.workspace + work.workspace_offset + r * floats;
+    __builtin_memcpy(to, root.acc + int64_t{r} * item.padded_dim,
+                     static_cast<size_t>(item.head_dim) * sizeof(float));
+    to[item.head_dim] = root.m[r];
+    to[item.head_dim + 1] = root.l[r];
+  }
+}
+
+// Lays the item's buffers out in the scratch memory; attention_scratch_bytes() counts the same.
+ItemView lay_out(int head_dim, std::byte* scratch) {
+  ItemView item;
+  item.head_dim = head_dim;
+  item.padded_dim = (head_dim + 15) / 16 * 16;
+  float* next = reinterpret_cast<float*>(scratch);
+  const auto take = [&next](int64_t floats) {
+    float* taken = next;
+    next += floats;
+    return taken;
+  };
+  item.q = take(int64_t{item.padded_dim} * kAttentionRows);
+  item.scores = take(kMaxTiles * kAttentionRows * 16);
+  item.slots = take(kAttentionRows * 16);
+  item.values = take(int64_t{item.padded_dim} * 16);
+  for (Node& node : item.nodes) {
+    node.acc = take(int64_t{item.padded_dim} * kAttentionRows);
+  }
+  return item;
+}
+
+template <DType kDType, int kRows>
+void pack_queries(const AttentionArgs& args, const AttentionItem& work, ItemView& item) {
+  const AttentionSequence& sequence = args.sequences[work.sequence];
+  for (int r = 0; r < kRows; ++r) {
+    // Rows beyond the item's repeat its last one; nothing of them is written.
+    const int row = r < item.rows ? r : item.rows - 1;
+    const int token = work.token_begin + row / work.num_heads;
+    const float* q = args.q + element_offset(sequence, token, args.q_stride,
+                                             work.head_begin + row % work.num_heads, item.head_dim);
+    for (int d = 0; d < item.head_dim; ++d) item.q[int64_t{d} * kRows + r] = q[d];
+    item.last_position[r] = sequence.num_computed + token;
+  }
+}
+
+// Walks the tiles of leaves [leaf, leaf_end) in order.
+template <DType kDType>
+class TileWalk {
+ public:
+  using Element = typename CacheType<kDType>::Element;
+
+  TileWalk(const AttentionArgs& args, const AttentionItem& work, int64_t last_position)
+      : cache_(args.cache), blocks_(args.sequences[work.sequence].block_table),
+        kv_head_(work.head_begin / (args.num_heads / args.cache.layout.num_kv_heads)),
+        leaf_(work.leaf_begin), leaf_end_(work.leaf_end), num_groups_(last_position / 16 + 1),
+        group_(work.leaf_begin) {}
+
+  bool done() const { return leaf_ >= leaf_end_; }
+  // True if the present leaf has no tiles: skip_leaf() then.
+  bool leaf_is_empty() const { return group_ >= num_groups_; }
+  void skip_leaf() { next_leaf(); }
+
+  Tile<Element> take() {
+    const KvLayout& layout = cache_.layout;
+    const int64_t position = group_ * 16;
+    const int64_t block = blocks_[position / layout.block_size];
+    const int offset = static_cast<int>(position % layout.block_size);
+    const int64_t element = layout.k_group(block, kv_head_, offset);
+    const int64_t scale = layout.scale(block, kv_head_, offset);
+    Tile<Element> tile;
+    tile.k = reinterpret_cast<const Element*>(cache_.k) + element;
+    tile.v = reinterpret_cast<const Element*>(cache_.v) + element;
+    tile.k_scale = kDType == DType::kI8 ? cache_.k_scale + scale : nullptr;
+    tile.v_scale = kDType == DType::kI8 ? cache_.v_scale + scale : nullptr;
+    tile.first_position = position;
+    tile.opens_leaf = group_ == leaf_;
+    group_ += 16;
+    tile.closes_leaf = group_ >= num_groups_;
+    if (tile.closes_leaf) next_leaf();
+    return tile;
+  }
+
+ private:
+  void next_leaf() {
+    ++leaf_;
+    group_ = leaf_;
+  }
+
+  const KvLayerView& cache_;
+  const int32_t* blocks_;
+  int kv_head_;
+  int leaf_;
+  int leaf_end_;
+  int64_t num_groups_;
+  int64_t group_;
+};
+
+template <DType kDType, int kRows>
+void run_tile(const AttentionArgs& args, ItemView& item,
+              const Tile<typename CacheType<kDType>::Element>& tile, float* scores) {
+  if (tile.opens_leaf) {
+    clear_node(item);
+    for (int r = 0; r < kRows; ++r) store(item.slots + r * 16, zero());
+  }
+  int counts[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    const int64_t visible = item.last_position[r] - tile.first_position + 1;
+    counts[r] = visible >= 16 ? 16 : visible < 0 ? 0 : static_cast<int>(visible);
+  }
+  float c[16];
+  const bool rescale = softmax_tile<kDType == DType::kI8, kRows>(
+      item, args.scale, tile.k_scale, tile.v_scale, counts, scores, c);
+  add_tile_values<kDType, kRows>(item, tile, scores, c, rescale, counts);
+  if (tile.closes_leaf) close_leaf<kRows>(item);
+}
+
+template <DType kDType, int kRows>
+void run_rows(const AttentionArgs& args, const AttentionItem& work, ItemView& item) {
+  pack_queries<kDType, kRows>(args, work, item);
+  TileWalk<kDType> walk(args, work, item.last_position[kRows - 1]);
+  Tile<typename CacheType<kDType>::Element> tiles[kMaxTiles];
+  while (!walk.done()) {
+    if (walk.leaf_is_empty()) {
+      clear_node(item);
+      push_node(item, 1);
+      walk.skip_leaf();
+      continue;
+    }
+    int count = 0;
+    while (count < kMaxTiles && !walk.done() && !walk.leaf_is_empty()) tiles[count++] = walk.take();
+    score_batch<kDType, kRows>(item.q, item.head_dim, tiles, count, item.scores);
+    for (int t = 0; t < count; ++t) {
+      run_tile<kDType, kRows>(args, item, tiles[t], item.scores + t * kRows * 16);
+    }
+  }
+}
+
+template <DType kDType>
+void run_typed(const AttentionArgs& args, const AttentionItem& work, ItemView& item) {
+  const int rows = item.rows;
+  if (rows <= 1) return run_rows<kDType, 1>(args, work, item);
+  if constexpr (kHasRegisters) {
+    if (rows <= 2) return run_rows<kDType, 2>(args, work, item);
+    if (rows <= 3) return run_rows<kDType, 3>(args, work, item);
+    if (rows <= 4) return run_rows<kDType, 4>(args, work, item);
+    if (rows <= 6) return run_rows<kDType, 6>(args, work, item);
+    if (rows <= 8) return run_rows<kDType, 8>(args, work, item);
+  } else {
+    if (rows <= 4) return run_rows<kDType, 4>(args, work, item);
+  }
+  run_rows<kDType, 12>(args, work, item);
+}
+
+void run_item(const AttentionArgs& args, const AttentionItem& work, std::byte* scratch) {
+  ItemView item = lay_out(args.cache.layout.head_dim, scratch);
+  item.rows = work.num_tokens * work.num_heads;
+  switch (args.cache.layout.dtype) {
+    case DType::kF16:
+      run_typed<DType::kF16>(args, work, item);
+      break;
+    case DType::kBF16:
+      run_typed<DType::kBF16>(args, work, item);
+      break;
+    case DType::kI8:
+      run_typed<DType::kI8>(args, work, item);
+      break;
+    default:
+      run_typed<DType::kF32>(args, work, item);
+      break;
+  }
+  if (work.leaf_end - work.leaf_begin == 16) {
+    write_rows(args, work, item);
+  } else {
+    write_roots(args, work, item);
+  }
+}
+
+void merge_parts(const AttentionArgs& args, const AttentionMerge& merge, std::byte* scratch) {
+  ItemView item = lay_out(args.cache.layout.head_dim, scratch);
+  item.rows = merge.num_tokens * merge.num_heads;
+  const int64_t floats = attention_root_floats(item.head_dim);
+  for (int part = 0; part < merge.num_parts; ++part) {
+    Node& node = item.nodes[item.num_nodes];
+    clear_node(item);
+    for (int r = 0; r < item.rows; ++r) {
+      const float* from =
+          args.workspace + merge.workspace_offset + (int64_t{part} * item.rows + r) * floats;
+      __builtin_memcpy(node.acc + int64_t{r} * item.padded_dim, from,
+                       static_cast<size_t>(item.head_dim) * sizeof(float));
+      node.m[r] = from[item.head_dim];
+      node.l[r] = from[item.head_dim + 1];
+    }
+    push_node(item, 1);
+  }
+  const AttentionItem rows{merge.sequence, merge.token_begin, merge.num_tokens, merge.head_begin,
+                           merge.num_heads};
+  write_rows(args, rows, item);
+}
+
+constexpr AttentionKernels make_attention_kernels(const char* name) {
+  return {name, run_item, merge_parts};
+}
+
+}  // namespace
+}  // namespace millrace
