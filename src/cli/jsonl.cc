@@ -50,8 +50,7 @@ Result<> for_each_row(const std::string& path,
 }
 
 void print_row(const ordered_json& row) {
-  const std::string line =
-      row.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  const std::string line = row.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
   std::fwrite(line.data(), 1, line.size(), stdout);
 }
 

@@ -85,8 +85,8 @@ Result<> render(const RenderOptions& options) {
   MR_ASSIGN(TextModel model, TextModel::open(path));
   if (!options.chat_template.empty()) {
     MR_ASSIGN(const MappedFile file, MappedFile::open(options.chat_template));
-    model.set_chat_template({reinterpret_cast<const char*>(file.bytes().data()),
-                             file.bytes().size()});
+    model.set_chat_template(
+        {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
   }
   // A model without a template, or with a broken one, is an error even if there are no rows.
   MR_TRY(model.chat_template());
@@ -94,9 +94,8 @@ Result<> render(const RenderOptions& options) {
   if (!options.now.empty()) {
     MR_ASSIGN(now, parse_time(options.now));
   }
-  return for_each_row(options.input, [&](const ordered_json& row) {
-    return render_row(model, options, now, row);
-  });
+  return for_each_row(
+      options.input, [&](const ordered_json& row) { return render_row(model, options, now, row); });
 }
 
 }  // namespace
@@ -115,8 +114,7 @@ void add_render_command(CLI::App& app, int& exit_code) {
                       "A Jinja file to use in place of the model's template");
   command->add_option("--now", options->now,
                       "What templates see as the time: local, \"YYYY-MM-DD HH:MM:SS\"");
-  command->add_flag("--keep-nulls", options->keep_nulls,
-                    "Leave null-valued keys in the messages");
+  command->add_flag("--keep-nulls", options->keep_nulls, "Leave null-valued keys in the messages");
   command->callback([options, &exit_code] {
     const auto done = render(*options);
     if (!done) log::error("{}", done.error().message);

@@ -54,10 +54,9 @@ bool parse_arguments(ordered_json& arguments) {
   if (!arguments.is_string()) return false;
   ordered_json parsed;
   try {
-    parsed = ordered_json::parse(arguments.get_ref<const std::string&>(),
-                                 [](int depth, ordered_json::parse_event_t, ordered_json&) {
-                                   return depth < kMaxDepth;
-                                 });
+    parsed = ordered_json::parse(
+        arguments.get_ref<const std::string&>(),
+        [](int depth, ordered_json::parse_event_t, ordered_json&) { return depth < kMaxDepth; });
   } catch (const ordered_json::exception&) {
     return false;
   }

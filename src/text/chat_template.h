@@ -6,12 +6,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "text/tokenizer.h"
@@ -49,9 +48,9 @@ class ChatTemplate {
   // are recognised. No BOS is added beyond what the template writes.
   Result<std::vector<int32_t>> encode(const ChatRequest& request, const Tokenizer& tokenizer) const;
 
-  // A request in the API's form, changed until the template takes it: tool-call arguments as objects
-  // or as the JSON text that they came as, nulls dropped or kept. The first form that renders, in
-  // this order; the error is that of the first.
+  // A request in the API's form, changed until the template takes it: tool-call arguments as
+  // objects or as the JSON text that they came as, nulls dropped or kept. The first form that
+  // renders, in this order; the error is that of the first.
   Result<ChatRequest> adapt(const ChatRequest& request) const;
 
  private:

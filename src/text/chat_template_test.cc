@@ -1,11 +1,11 @@
 #include "text/chat_template.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <ctime>
 #include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "text/golden_rows.h"
 
@@ -64,7 +64,8 @@ TEST(ChatTemplate, GivesTheGoldenTextAndIds) {
       skipped.add();
       continue;
     }
-    const std::string name = row["template"].get<std::string>() + "/" + row["name"].get<std::string>();
+    const std::string name =
+        row["template"].get<std::string>() + "/" + row["name"].get<std::string>();
     const auto chat_template = template_of(row, *model);
     ASSERT_TRUE(chat_template) << name << ": " << chat_template.error().message;
     ChatRequest request = request_of(row);
@@ -145,8 +146,9 @@ TEST(ChatTemplate, SpecialTokensAndVariables) {
 TEST(ChatTemplate, ReasoningIsThereUnderEveryName) {
   ChatRequest request;
   request.messages = {{{"role", "assistant"}, {"reasoning", "why"}}};
-  EXPECT_EQ(render("{{ messages[0].reasoning_content }}{{ messages[0].thinking }}", request).value(),
-            "whywhy");
+  EXPECT_EQ(
+      render("{{ messages[0].reasoning_content }}{{ messages[0].thinking }}", request).value(),
+      "whywhy");
 }
 
 TEST(ChatTemplate, AdaptsTheFormOfToolCalls) {

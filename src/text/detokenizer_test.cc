@@ -1,9 +1,9 @@
 #include "text/detokenizer.h"
 
+#include <gtest/gtest.h>
+
 #include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "text/golden_rows.h"
 
@@ -20,9 +20,7 @@ size_t count_replacements(std::string_view text) {
   return count;
 }
 
-bool is_whole_utf8(const std::string& text) {
-  return Utf8Stream().push(text) == text;
-}
+bool is_whole_utf8(const std::string& text) { return Utf8Stream().push(text) == text; }
 
 TEST(Detokenizer, ObeysTheLawsOnTheGoldenStreams) {
   golden::SkippedRows skipped;
@@ -32,7 +30,8 @@ TEST(Detokenizer, ObeysTheLawsOnTheGoldenStreams) {
       skipped.add();
       continue;
     }
-    const std::string name = row["tokenizer"].get<std::string>() + "/" + row["name"].get<std::string>();
+    const std::string name =
+        row["tokenizer"].get<std::string>() + "/" + row["name"].get<std::string>();
     const std::string kind = row["kind"];
     const std::string text = row["text"];
     Detokenizer detokenizer(model->tokenizer(),
@@ -58,13 +57,14 @@ TEST(Utf8Stream, GivesTheSameTextHoweverItIsCut) {
   Utf8Stream whole;
   std::string expected = whole.push(bytes);
   expected += whole.flush();
-  // One U+FFFD for each maximal part: C0, 80 | E0, 80, 80 | ED, A0, 80 | F0, 8F, BF | F4, 90, 80, 80
-  // | F5 | FF | E6 B0 | F0 9F 8C.
+  // One U+FFFD for each maximal part: C0, 80 | E0, 80, 80 | ED, A0, 80 | F0, 8F, BF | F4, 90, 80,
+  // 80 | F5 | FF | E6 B0 | F0 9F 8C.
   EXPECT_EQ(count_replacements(expected), 2u + 3 + 3 + 3 + 4 + 1 + 1 + 1 + 1);
   for (size_t step = 1; step < bytes.size(); ++step) {
     Utf8Stream stream;
     std::string joined;
-    for (size_t at = 0; at < bytes.size(); at += step) joined += stream.push(bytes.substr(at, step));
+    for (size_t at = 0; at < bytes.size(); at += step)
+      joined += stream.push(bytes.substr(at, step));
     joined += stream.flush();
     EXPECT_EQ(joined, expected) << step;
   }

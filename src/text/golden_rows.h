@@ -1,13 +1,13 @@
 // Test helper: the golden text data of tests/data/text and the tokenizers that it was made with.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "io/mapped_file.h"
 #include "text/rust_text.h"
@@ -67,8 +67,8 @@ class SkippedRows {
  public:
   ~SkippedRows() {
     if (count_ > 0) {
-      printf("note: %d rows of llama3 skipped, its tokenizer is not in %stokenizers/llama3\n", count_,
-             kFolder.c_str());
+      printf("note: %d rows of llama3 skipped, its tokenizer is not in %stokenizers/llama3\n",
+             count_, kFolder.c_str());
     }
   }
   void add() { ++count_; }

@@ -1,9 +1,9 @@
 #include "text/stop_strings.h"
 
+#include <gtest/gtest.h>
+
 #include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 namespace millrace {
 namespace {

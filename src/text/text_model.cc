@@ -86,9 +86,8 @@ constexpr GgufToken kGgufTokens[] = {
     {"tokenizer.ggml.seperator_token_id", "sep_token"},
     {"tokenizer.ggml.padding_token_id", "pad_token"},
 };
-constexpr const char* kGgufEndKeys[] = {"tokenizer.ggml.eos_token_id",
-                                        "tokenizer.ggml.eot_token_id",
-                                        "tokenizer.ggml.eom_token_id"};
+constexpr const char* kGgufEndKeys[] = {
+    "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
 
 template <typename To, typename From>
 std::vector<To> converted(const std::vector<From>& values) {
@@ -235,16 +234,17 @@ Result<TextModel> TextModel::open_folder(const std::string& folder) {
   }
   const auto gguf = find_gguf_in(folder);
   if (gguf) return open(*gguf);
-  return fail("{}: no tokenizer.json in this folder; a model's text side needs that file (or a GGUF "
-              "model, which holds its own)",
-              folder);
+  return fail(
+      "{}: no tokenizer.json in this folder; a model's text side needs that file (or a GGUF "
+      "model, which holds its own)",
+      folder);
 }
 
 Result<TextModel> TextModel::open(const std::string& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return open_folder(path);
-  const std::string folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path().string()
-                                                              : std::string(".");
+  const std::string folder =
+      fs::path(path).has_parent_path() ? fs::path(path).parent_path().string() : std::string(".");
   if (path.ends_with(".json") || path.ends_with(".json.gz")) {
     return open_tokenizer_json(path, folder);
   }
@@ -260,8 +260,9 @@ Result<ChatTemplate> TextModel::chat_template(bool with_tools) const {
   if (with_tools) found = chat_templates_.find("tool_use");
   if (found == chat_templates_.end()) found = chat_templates_.find("default");
   if (found == chat_templates_.end()) {
-    return fail("the model has no chat template; use --no-chat-template for plain completion, or "
-                "give one with --chat-template");
+    return fail(
+        "the model has no chat template; use --no-chat-template for plain completion, or "
+        "give one with --chat-template");
   }
   return ChatTemplate::compile(found->second, special_tokens_);
 }

@@ -25,11 +25,13 @@ class TextModel {
   // From the metadata of a GGUF model that is open already.
   static Result<TextModel> from_gguf(const GgufMetadata& metadata);
   // From file contents. `config` may be empty.
-  static Result<TextModel> from_json(std::string_view tokenizer_json, const TokenizerConfig& config);
+  static Result<TextModel> from_json(std::string_view tokenizer_json,
+                                     const TokenizerConfig& config);
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
 
-  // The template for a chat with or without tools. Error: the model has none, or it does not compile.
+  // The template for a chat with or without tools. Error: the model has none, or it does not
+  // compile.
   Result<ChatTemplate> chat_template(bool with_tools = false) const;
   // Replaces the model's templates (--chat-template).
   void set_chat_template(std::string source);

@@ -1,11 +1,11 @@
 #include "text/text_model.h"
 
+#include <gtest/gtest.h>
+
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "text/golden_rows.h"
 
@@ -36,23 +36,40 @@ std::string small_tokenizer(bool with_bos) {
   nlohmann::json json = {
       {"version", "1.0"},
       {"added_tokens",
-       {{{"id", 3}, {"content", "<s>"}, {"special", true}, {"single_word", false},
-         {"lstrip", false}, {"rstrip", false}, {"normalized", false}},
-        {{"id", 4}, {"content", "</s>"}, {"special", true}, {"single_word", false},
-         {"lstrip", false}, {"rstrip", false}, {"normalized", false}}}},
-      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false},
-                         {"trim_offsets", true}, {"use_regex", true}}},
-      {"decoder", {{"type", "ByteLevel"}, {"add_prefix_space", false},
-                   {"trim_offsets", true}, {"use_regex", true}}},
-      {"model", {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}, {"ab", 2}}}, {"merges", {"a b"}}}}};
+       {{{"id", 3},
+         {"content", "<s>"},
+         {"special", true},
+         {"single_word", false},
+         {"lstrip", false},
+         {"rstrip", false},
+         {"normalized", false}},
+        {{"id", 4},
+         {"content", "</s>"},
+         {"special", true},
+         {"single_word", false},
+         {"lstrip", false},
+         {"rstrip", false},
+         {"normalized", false}}}},
+      {"pre_tokenizer",
+       {{"type", "ByteLevel"},
+        {"add_prefix_space", false},
+        {"trim_offsets", true},
+        {"use_regex", true}}},
+      {"decoder",
+       {{"type", "ByteLevel"},
+        {"add_prefix_space", false},
+        {"trim_offsets", true},
+        {"use_regex", true}}},
+      {"model",
+       {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}, {"ab", 2}}}, {"merges", {"a b"}}}}};
   if (with_bos) {
     json["post_processor"] = {
         {"type", "TemplateProcessing"},
-        {"single", {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}},
-                    {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+        {"single",
+         {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}},
+          {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
         {"pair", nlohmann::json::array()},
-        {"special_tokens",
-         {{"<s>", {{"id", "<s>"}, {"ids", {3}}, {"tokens", {"<s>"}}}}}}};
+        {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {3}}, {"tokens", {"<s>"}}}}}}};
   }
   return json.dump();
 }
@@ -119,8 +136,9 @@ TEST(TextModel, ErrorsNameTheFile) {
   EXPECT_NE(error().find("tokenizer.json: not a usable tokenizer.json"), std::string::npos);
   folder.write("tokenizer.json", small_tokenizer(false));
   EXPECT_EQ(error(), "no error");
-  EXPECT_NE(TextModel::open(folder.path())->chat_template().error().message.find("no chat template"),
-            std::string::npos);
+  EXPECT_NE(
+      TextModel::open(folder.path())->chat_template().error().message.find("no chat template"),
+      std::string::npos);
   folder.write("tokenizer_config.json", "[1]");
   EXPECT_NE(error().find("tokenizer_config.json: a array"), std::string::npos) << error();
   folder.write("tokenizer_config.json", R"({"eos_token": 7})");

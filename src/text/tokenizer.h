@@ -1,7 +1,7 @@
 // Text <-> token ids, by the Hugging Face tokenizers library.
 //
-// A tokenizer comes from a tokenizer.json or from the vocabulary inside a GGUF file. It is immutable
-// and cheap to copy (copies share it); any number of threads may use one at once.
+// A tokenizer comes from a tokenizer.json or from the vocabulary inside a GGUF file. It is
+// immutable and cheap to copy (copies share it); any number of threads may use one at once.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,10 @@ struct GgufVocabulary {
   std::string pre;    // tokenizer.ggml.pre: splitting rules of gpt2; empty if the file has none
   std::span<const std::string> tokens;
   std::span<const std::string> merges;  // "left right", best first; gpt2 only
-  std::span<const int32_t> token_types;  // one a token, or none: 2 unknown, 3 control, 4 user defined
-  std::span<const float> scores;         // one a token; llama only
-  bool add_space_prefix = true;          // llama: a space before the text
+  std::span<const int32_t>
+      token_types;                // one a token, or none: 2 unknown, 3 control, 4 user defined
+  std::span<const float> scores;  // one a token; llama only
+  bool add_space_prefix = true;   // llama: a space before the text
 };
 
 // How text that looks like an added token ("<|im_end|>") is read.

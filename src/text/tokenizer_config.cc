@@ -7,7 +7,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kTokenNames[] = {"bos_token", "eos_token",  "unk_token", "sep_token",
+constexpr const char* kTokenNames[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                        "pad_token", "cls_token", "mask_token"};
 
 // A token is a string or an object with `content`; null is no token.
@@ -28,8 +28,9 @@ Result<> read_templates(const json& value, TokenizerConfig& config) {
     return {};
   }
   const auto bad = [] {
-    return fail("chat_template must be a string or a list of objects with \"name\" and "
-                "\"template\"");
+    return fail(
+        "chat_template must be a string or a list of objects with \"name\" and "
+        "\"template\"");
   };
   if (!value.is_array()) return bad();
   for (const json& item : value) {

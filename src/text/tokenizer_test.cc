@@ -1,10 +1,10 @@
 #include "text/tokenizer.h"
 
+#include <gtest/gtest.h>
+
 #include <map>
 #include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "text/golden_rows.h"
 
@@ -20,7 +20,8 @@ Ids ids_of(const ordered_json& row, const char* key, const char* fallback = "ids
 }
 
 void check_row(const Tokenizer& tokenizer, const ordered_json& row, bool post_processor) {
-  const std::string name = row["tokenizer"].get<std::string>() + "/" + row["name"].get<std::string>();
+  const std::string name =
+      row["tokenizer"].get<std::string>() + "/" + row["name"].get<std::string>();
   const std::string text = row["text"];
   const auto ids = tokenizer.encode(text);
   ASSERT_TRUE(ids) << name << ": " << ids.error().message;
@@ -86,9 +87,9 @@ OwnedVocabulary vocabulary_of(const std::string& name) {
     out.types.push_back(token.second);
   }
   for (const auto& merge : json["model"]["merges"]) {
-    out.merges.push_back(merge.is_string() ? merge.get<std::string>()
-                                           : merge[0].get<std::string>() + " " +
-                                                 merge[1].get<std::string>());
+    out.merges.push_back(merge.is_string()
+                             ? merge.get<std::string>()
+                             : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
   }
   return out;
 }
@@ -185,8 +186,8 @@ TEST(Tokenizer, OfASentencePieceVocabulary) {
     types.push_back(6);
     scores.push_back(0);
   }
-  const std::map<std::string, float> words = {{"▁", -10}, {"w", -11},   {"a", -12},  {"t", -13},
-                                              {"er", -1}, {"wa", -2},   {"ter", -3}, {"e", -14},
+  const std::map<std::string, float> words = {{"▁", -10}, {"w", -11},    {"a", -12},    {"t", -13},
+                                              {"er", -1}, {"wa", -2},    {"ter", -3},   {"e", -14},
                                               {"r", -15}, {"water", -4}, {"▁water", -5}};
   for (const auto& [token, score] : words) {
     tokens.push_back(token);
@@ -260,7 +261,8 @@ TEST(Tokenizer, MalformedJsonIsAnError) {
     EXPECT_EQ(result.error().message.find('\n'), std::string::npos) << json;
   }
   EXPECT_FALSE(Tokenizer::from_json(std::string(100000, '[')));
-  const std::string good = golden::read_packed(golden::kFolder + "tokenizers/smollm2/tokenizer.json.gz");
+  const std::string good =
+      golden::read_packed(golden::kFolder + "tokenizers/smollm2/tokenizer.json.gz");
   for (const size_t cut : {size_t{10}, size_t{1000}, good.size() / 2, good.size() - 1}) {
     EXPECT_FALSE(Tokenizer::from_json(good.substr(0, cut))) << cut;
   }
