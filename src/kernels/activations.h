@@ -44,8 +44,8 @@ struct PackedActivations {
 
 // A view over `data` (packed_row_bytes(kind, k) * rows bytes, 64-byte aligned; may be null to size
 // things) for `rows` rows that `kernels` will multiply. One tile has the kind's most rows at most.
-PackedActivations packed_activations(const MatmulKernels& kernels, ActivationKind kind, int64_t rows,
-                                     int64_t k, std::byte* data);
+PackedActivations packed_activations(const MatmulKernels& kernels, ActivationKind kind,
+                                     int64_t rows, int64_t k, std::byte* data);
 
 // Packs rows [row_begin, row_end) of x [rows][stride]; other rows of `dst` are not touched, so any
 // thread may pack any rows.

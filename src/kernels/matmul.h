@@ -27,8 +27,8 @@ struct MatmulArgs {
   const PackedMatrix* weight = nullptr;  // kSiluMul: the gate's
   const PackedMatrix* up = nullptr;      // kSiluMul only; same n and k, any format
   PackedActivations input;
-  // Null: column-parallel, one chain over K. Else row-parallel: a chain per leaf, then the tree. The
-  // cuts are multiples of 32 for kInt8, of 2 for kBF16.
+  // Null: column-parallel, one chain over K. Else row-parallel: a chain per leaf, then the tree.
+  // The cuts are multiples of 32 for kInt8, of 2 for kBF16.
   const LeafCuts* leaves = nullptr;
   float leaf_scale = 1.0f;         // with leaves: multiplies each leaf's sum before the tree
   const float* bias = nullptr;     // [n], added after the tree
@@ -53,8 +53,8 @@ struct MatmulPlan {
   int64_t scratch_bytes = 0;  // for each thread that runs items, 64-byte aligned
 };
 
-// A cut that keeps `num_threads` threads busy to the end and gives each long runs of memory. Depends
-// on shapes only, not on data; args.out, residual and input.data may still be null.
+// A cut that keeps `num_threads` threads busy to the end and gives each long runs of memory.
+// Depends on shapes only, not on data; args.out, residual and input.data may still be null.
 MatmulPlan plan_matmul(const MatmulArgs& args, int num_threads);
 
 // Computes items [begin, end) of the plan on this thread.

@@ -22,15 +22,15 @@ inline constexpr int kMaxSidePanels = 4;
 
 // A run of K inside one leaf. Steps are single inputs (f32), pairs (bf16), groups of 32 (int8).
 struct KSpan {
-  int32_t begin = 0;
-  int32_t end = 0;
-  bool starts_leaf = true;  // the chain starts at +0; else where the span before it stopped
-  int8_t ends_leaf = -1;    // leaf whose chain ends here and joins the tree; -1: to be continued
+  int32_t begin;
+  int32_t end;
+  bool starts_leaf;  // the chain starts at +0; else where the span before it stopped
+  int8_t ends_leaf;  // leaf whose chain ends here and joins the tree; -1: to be continued
 };
 
 // Where a tile's sums are kept, per panel: levels of [rows][16] floats. Leaf j's chain joins the
-// tree as in binary counting: it is added to the root at level 0 if j is odd, that to level 1 if bit
-// 1 of j is set, and so on, and stored at the first level whose bit is clear. After leaf 15 the
+// tree as in binary counting: it is added to the root at level 0 if j is odd, that to level 1 if
+// bit 1 of j is set, and so on, and stored at the first level whose bit is clear. After leaf 15 the
 // result is at level 4; a sum that is one leaf (0) has it at level 0.
 inline constexpr int kTreeLevels = 5;
 
@@ -49,9 +49,10 @@ struct TileArgs {
 };
 using TileFunction = void (*)(const TileArgs& args);
 
-// Expands `groups` quantisation groups of a panel, from group `begin` on, to float [k][16].
-using ExpandFunction = void (*)(const std::byte* panel, const QuantLayout& layout, int64_t begin,
-                                int64_t groups, float* dst);
+// Expands `inputs` inputs of a panel, from input `begin` on, to float [inputs][16]. Whole groups
+// (quantised), whole pairs (bf16).
+using ExpandFunction = void (*)(PackedKind kind, const QuantLayout& layout, const std::byte* panel,
+                                int64_t begin, int64_t inputs, float* dst);
 
 // Packs one row of k activations; `dst` is the row's first word in its tile of m rows.
 using PackRowFunction = void (*)(const float* x, int64_t k, int m, std::byte* dst);
@@ -63,23 +64,23 @@ struct FinishArgs {
   Epilogue epilogue = Epilogue::kStore;
   DType round{};
   int64_t rows = 0;
-  int lanes = kPanelWidth;            // outputs of this panel (fewer in the last one)
-  const float* sums = nullptr;        // [rows][16]
-  const float* up_sums = nullptr;     // kSiluMul
-  const float* bias = nullptr;        // this panel's, or null
+  int lanes = kPanelWidth;         // outputs of this panel (fewer in the last one)
+  const float* sums = nullptr;     // [rows][16]
+  const float* up_sums = nullptr;  // kSiluMul
+  const float* bias = nullptr;     // this panel's, or null
   const float* up_bias = nullptr;
-  float* out = nullptr;               // first row, this panel's first column
+  float* out = nullptr;  // first row, this panel's first column
   int64_t out_stride = 0;
-  float* residual = nullptr;          // kAddResidual, as out
+  float* residual = nullptr;  // kAddResidual, as out
   int64_t residual_stride = 0;
 };
 using FinishFunction = void (*)(const FinishArgs& args);
 
 struct FloatKernels {
   const char* name;
-  int tile_rows;      // largest tile
-  int panels;         // side by side, for tiles of two rows or more
-  int panels_single;  // for tiles of one row
+  int tile_rows;                       // largest tile
+  int panels;                          // side by side, for tiles of two rows or more
+  int panels_single;                   // for tiles of one row
   TileFunction f32[kMaxTileRows + 1];  // by rows of the tile and kind of the panels
   TileFunction f16[kMaxTileRows + 1];
   TileFunction bf16[kMaxTileRows + 1];
@@ -125,8 +126,9 @@ struct MatmulKernels {
   const Bf16Kernels* bf16;  // null if the instruction set has none
 };
 
-// The kernels of an instruction set, which the CPU must have. `with_bf16`: the CPU also has bf16 dot
-// products (CpuFeatures::avx512_bf16), so the numeric class bf16 may be used; needs kAvx512Vnni.
+// The kernels of an instruction set, which the CPU must have. `with_bf16`: the CPU also has bf16
+// dot products (CpuFeatures::avx512_bf16), so the numeric class bf16 may be used; needs
+// kAvx512Vnni.
 const MatmulKernels& matmul_kernels(Isa isa, bool with_bf16);
 
 }  // namespace millrace

@@ -2,10 +2,10 @@
 // same operations for every instruction set. All widths give the same bits: lanes are independent,
 // fma is a true fma, conversions round to nearest even.
 //
-// Only for files that are compiled for one instruction set (*_portable.cc, *_avx2.cc, *_avx512*.cc).
-// Everything is in an anonymous namespace, and such files include nothing but intrinsics and headers
-// of plain types: an inline function that is compiled twice with different instruction sets may be
-// merged by the linker, and then the wrong one runs.
+// Only for files that are compiled for one instruction set (*_portable.cc, *_avx2.cc,
+// *_avx512*.cc). Everything is in an anonymous namespace, and such files include nothing but
+// intrinsics and headers of plain types: an inline function that is compiled twice with different
+// instruction sets may be merged by the linker, and then the wrong one runs.
 //
 // Not for sums over lanes: write those out, in the order that numerics.md gives.
 #pragma once

@@ -61,27 +61,15 @@ MR_INLINE V16 load_bf16(const uint16_t* p) { return {bf16_half(p), bf16_half(p +
 MR_INLINE V16 fma(V16 a, V16 b, V16 c) {
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
-MR_INLINE V16 add(V16 a, V16 b) {
-  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
-}
-MR_INLINE V16 sub(V16 a, V16 b) {
-  return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
-}
-MR_INLINE V16 mul(V16 a, V16 b) {
-  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
-}
-MR_INLINE V16 div(V16 a, V16 b) {
-  return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
-}
+MR_INLINE V16 add(V16 a, V16 b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
+MR_INLINE V16 sub(V16 a, V16 b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
+MR_INLINE V16 mul(V16 a, V16 b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
+MR_INLINE V16 div(V16 a, V16 b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
 MR_INLINE V16 sqrt(V16 a) { return {_mm256_sqrt_ps(a.lo), _mm256_sqrt_ps(a.hi)}; }
 // a > b ? a : b in every lane: b if either is NaN, and for two zeros.
-MR_INLINE V16 max(V16 a, V16 b) {
-  return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
-}
+MR_INLINE V16 max(V16 a, V16 b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
 // a < b ? a : b in every lane: b if either is NaN, and for two zeros.
-MR_INLINE V16 min(V16 a, V16 b) {
-  return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
-}
+MR_INLINE V16 min(V16 a, V16 b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
 MR_INLINE V16 round_even(V16 a) {
   constexpr int kRound = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   return {_mm256_round_ps(a.lo, kRound), _mm256_round_ps(a.hi, kRound)};
@@ -184,6 +172,20 @@ MR_INLINE I16 broadcast4(const void* p) {
   return set1_int(word);
 }
 
+// Over all lanes; integers, so the order does not matter.
+MR_INLINE int32_t reduce_max(I16 a) {
+  const __m256i eight = _mm256_max_epi32(a.lo, a.hi);
+  __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+}
+MR_INLINE int32_t reduce_add(I16 a) {
+  const __m256i eight = _mm256_add_epi32(a.lo, a.hi);
+  __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+}
+
 template <int kCodeBits>
 MR_INLINE __m256i dot4_half(__m256i acc, __m256i codes_u8, __m256i values_s8) {
   if constexpr (kCodeBits <= 7) {
@@ -192,9 +194,8 @@ MR_INLINE __m256i dot4_half(__m256i acc, __m256i codes_u8, __m256i values_s8) {
     return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   } else {
     // Pairs would saturate (255 * 127 * 2 > 2^15), so even and odd bytes are widened first.
-    const __m256i even =
-        _mm256_madd_epi16(_mm256_and_si256(codes_u8, _mm256_set1_epi16(0xff)),
-                          _mm256_srai_epi16(_mm256_slli_epi16(values_s8, 8), 8));
+    const __m256i even = _mm256_madd_epi16(_mm256_and_si256(codes_u8, _mm256_set1_epi16(0xff)),
+                                           _mm256_srai_epi16(_mm256_slli_epi16(values_s8, 8), 8));
     const __m256i odd =
         _mm256_madd_epi16(_mm256_srli_epi16(codes_u8, 8), _mm256_srai_epi16(values_s8, 8));
     return _mm256_add_epi32(acc, _mm256_add_epi32(even, odd));

@@ -37,8 +37,7 @@ MR_INLINE void store_f16(uint16_t* p, V16 a) {
                       _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 MR_INLINE V16 round_to_f16(V16 a) {
-  return {_mm512_cvtph_ps(
-      _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))};
+  return {_mm512_cvtph_ps(_mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))};
 }
 MR_INLINE V16 load_bf16(const uint16_t* p) {
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -93,9 +92,7 @@ MR_INLINE I16 shift_right(I16 a) {
   return {_mm512_srli_epi32(a.v, kBits)};
 }
 MR_INLINE M16 greater(I16 a, I16 b) { return {_mm512_cmpgt_epi32_mask(a.v, b.v)}; }
-MR_INLINE I16 select(M16 mask, I16 a, I16 b) {
-  return {_mm512_mask_blend_epi32(mask.m, b.v, a.v)};
-}
+MR_INLINE I16 select(M16 mask, I16 a, I16 b) { return {_mm512_mask_blend_epi32(mask.m, b.v, a.v)}; }
 MR_INLINE I16 load_u8(const uint8_t* p) {
   return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
 }
@@ -117,6 +114,10 @@ MR_INLINE I16 broadcast4(const void* p) {
   return {_mm512_set1_epi32(word)};
 }
 
+// Over all lanes; integers, so the order does not matter.
+MR_INLINE int32_t reduce_max(I16 a) { return _mm512_reduce_max_epi32(a.v); }
+MR_INLINE int32_t reduce_add(I16 a) { return _mm512_reduce_add_epi32(a.v); }
+
 // Dot products of 4 bytes a lane, exact: acc + sum of code (0..255) * value (-127..127).
 // kCodeBits says how large codes can be: with 7 or fewer some instruction sets have a faster way.
 template <int kCodeBits>
@@ -130,11 +131,10 @@ MR_INLINE I16 dot4(I16 acc, I16 codes_u8, I16 values_s8) {
     return {_mm512_add_epi32(acc.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
   } else {
     // Pairs would saturate (255 * 127 * 2 > 2^15), so even and odd bytes are widened first.
-    const __m512i even = _mm512_madd_epi16(
-        _mm512_and_si512(codes_u8.v, _mm512_set1_epi16(0xff)),
-        _mm512_srai_epi16(_mm512_slli_epi16(values_s8.v, 8), 8));
-    const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(codes_u8.v, 8),
-                                          _mm512_srai_epi16(values_s8.v, 8));
+    const __m512i even = _mm512_madd_epi16(_mm512_and_si512(codes_u8.v, _mm512_set1_epi16(0xff)),
+                                           _mm512_srai_epi16(_mm512_slli_epi16(values_s8.v, 8), 8));
+    const __m512i odd =
+        _mm512_madd_epi16(_mm512_srli_epi16(codes_u8.v, 8), _mm512_srai_epi16(values_s8.v, 8));
     return {_mm512_add_epi32(acc.v, _mm512_add_epi32(even, odd))};
   }
 #endif
@@ -144,8 +144,7 @@ MR_INLINE I16 dot4(I16 acc, I16 codes_u8, I16 values_s8) {
 MR_INLINE I16 dot4_signed(I16 acc, I16 a_s8, I16 b_s8) {
   const __m512i magnitude = _mm512_abs_epi8(a_s8.v);
   const __mmask64 negative = _mm512_movepi8_mask(a_s8.v);
-  const __m512i turned =
-      _mm512_mask_sub_epi8(b_s8.v, negative, _mm512_setzero_si512(), b_s8.v);
+  const __m512i turned = _mm512_mask_sub_epi8(b_s8.v, negative, _mm512_setzero_si512(), b_s8.v);
 #if defined(__AVX512VNNI__)
   return {_mm512_dpbusd_epi32(acc.v, magnitude, turned)};
 #else

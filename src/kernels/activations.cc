@@ -1,0 +1,54 @@
+#include "kernels/activations.h"
+
+#include "base/check.h"
+
+namespace millrace {
+
+int64_t packed_row_bytes(ActivationKind kind, int64_t k) {
+  switch (kind) {
+    case ActivationKind::kF32:
+      return k * 4;
+    case ActivationKind::kBF16:
+      MR_CHECK(k % 2 == 0, "{} inputs are no bf16 pairs", k);
+      return k * 2;
+    case ActivationKind::kInt8:
+      MR_CHECK(k % kActivationGroup == 0, "{} inputs are no groups of 32", k);
+      return k / kActivationGroup * 48;
+  }
+  MR_CHECK(false, "bad activation kind");
+}
+
+PackedActivations packed_activations(const MatmulKernels& kernels, ActivationKind kind,
+                                     int64_t rows, int64_t k, std::byte* data) {
+  PackedActivations packed{.kind = kind, .rows = rows, .k = k, .data = data};
+  if (kind == ActivationKind::kF32) {
+    packed.tile_rows = kernels.floats->tile_rows;
+  } else if (kind == ActivationKind::kInt8) {
+    packed.tile_rows = kernels.int8->tile_rows;
+  } else {
+    MR_CHECK(kernels.bf16 != nullptr, "{} has no bf16 kernels", kernels.name);
+    packed.tile_rows = kernels.bf16->tile_rows;
+  }
+  return packed;
+}
+
+void pack_activations(const MatmulKernels& kernels, const float* x, int64_t stride,
+                      int64_t row_begin, int64_t row_end, const PackedActivations& dst) {
+  PackRowFunction pack = kernels.floats->pack_f32;
+  if (dst.kind == ActivationKind::kInt8) pack = kernels.floats->pack_int8;
+  if (dst.kind == ActivationKind::kBF16) pack = kernels.floats->pack_bf16;
+  const int64_t row_size = packed_row_bytes(dst.kind, dst.k);
+  const int64_t tiles = dst.num_tiles();
+  int64_t tile = 0;
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    if (row == row_begin) tile = row * tiles / dst.rows;
+    while (tile > 0 && dst.tile_begin(tile) > row) --tile;
+    while (dst.tile_begin(tile + 1) <= row) ++tile;
+    const int64_t first = dst.tile_begin(tile);
+    const int64_t height = dst.tile_begin(tile + 1) - first;
+    pack(x + row * stride, dst.k, static_cast<int>(height),
+         dst.data + first * row_size + (row - first) * 4);
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,374 @@
+#include "kernels/matmul.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+
+namespace millrace {
+namespace {
+
+// Bytes of a panel that stay in the first-level cache while the tiles of a block pass over them.
+constexpr int64_t kChunkBytes = 16 * 1024;
+constexpr int64_t kExpandedChunkBytes = 32 * 1024;
+// Packed activations of a block of tiles stay in the second-level cache.
+constexpr int64_t kBlockBytes = 384 * 1024;
+constexpr int64_t kMinBlockRows = 48;
+constexpr int64_t kMaxBlockRows = 240;
+// Fewer tiles than this do not pay for expanding f16 or bf16 weights into a buffer first.
+constexpr int64_t kMinTilesToExpand = 3;
+constexpr int kPrefetchDistance = 2048;
+constexpr int kMaxSpans = 128;
+// Items: enough for threads that are disturbed, long enough for a straight stream of memory.
+constexpr int64_t kItemsPerThread = 8;
+constexpr int64_t kMinItemBytes = 32 * 1024;
+
+// How one matrix is multiplied with the activations.
+struct Method {
+  const TileFunction* tile = nullptr;  // by rows
+  int panels = 1;                      // side by side
+  int64_t inputs_per_step = 1;
+  int64_t step_bytes = 0;  // of a panel as the kernel reads it
+  bool expand = false;     // the kernel reads an expanded copy
+  int64_t chunk_steps = 0;
+};
+
+Int8Layout int8_layout(const QuantLayout& q) {
+  const auto is = [&](int bits, int group, int offset, bool wide, bool min) {
+    return q == QuantLayout{group, bits, offset, wide, min};
+  };
+  if (is(8, 32, 128, false, false)) return Int8Layout::kBits8Offset128;
+  if (is(4, 32, 8, false, false)) return Int8Layout::kBits4Offset8;
+  if (is(4, 32, 0, false, true)) return Int8Layout::kBits4Min;
+  if (is(8, 32, 16, false, false)) return Int8Layout::kBits8Offset16;
+  if (is(8, 32, 0, false, true)) return Int8Layout::kBits8Min;
+  if (is(4, 32, 0, true, true)) return Int8Layout::kBits4WideMin;
+  if (is(8, 32, 0, true, true)) return Int8Layout::kBits8WideMin;
+  if (is(8, 16, 32, true, false)) return Int8Layout::kBits8Group16Wide;
+  MR_CHECK(false, "no int8 kernel for {} bits, group {}, offset {}", q.bits, q.group,
+           q.code_offset);
+}
+
+Method float_method(const MatmulArgs& args, const PackedMatrix& weight, int64_t tiles) {
+  const FloatKernels& kernels = *args.kernels->floats;
+  Method method;
+  method.tile = kernels.f32;
+  method.panels = args.input.rows == 1 ? kernels.panels_single : kernels.panels;
+  method.step_bytes = kPanelWidth * 4;
+  method.expand =
+      weight.is_quantised() || (weight.kind != PackedKind::kF32 && tiles >= kMinTilesToExpand);
+  if (!method.expand && weight.kind != PackedKind::kF32) {
+    method.tile = weight.kind == PackedKind::kF16 ? kernels.f16 : kernels.bf16;
+    method.step_bytes = kPanelWidth * 2;
+  }
+  // A multiple of every quantisation group.
+  method.chunk_steps = kExpandedChunkBytes / (method.step_bytes * method.panels) / 32 * 32;
+  return method;
+}
+
+Method method_for(const MatmulArgs& args, const PackedMatrix& weight, int64_t tiles) {
+  if (args.input.kind == ActivationKind::kF32) return float_method(args, weight, tiles);
+  Method method;
+  if (args.input.kind == ActivationKind::kInt8) {
+    MR_CHECK(weight.is_quantised(), "int8 activations with weights that are not quantised");
+    method.tile = args.kernels->int8->tile[static_cast<int>(int8_layout(weight.quant))];
+    method.inputs_per_step = kActivationGroup;
+    method.step_bytes = kActivationGroup / weight.quant.group * weight.quant.block_bytes();
+  } else {
+    MR_CHECK(weight.kind == PackedKind::kBF16, "bf16 activations with weights that are not bf16");
+    const Bf16Kernels& kernels = *args.kernels->bf16;
+    method.tile = kernels.tile;
+    method.panels = args.input.rows == 1 ? kernels.panels_single : kernels.panels;
+    method.inputs_per_step = 2;
+    method.step_bytes = kPanelWidth * 4;
+  }
+  method.chunk_steps = std::max<int64_t>(1, kChunkBytes / (method.step_bytes * method.panels));
+  return method;
+}
+
+// The spans of K in steps, cut at leaves and, if the panels are passed over more than once, at
+// multiples of `chunk`.
+struct Spans {
+  std::array<KSpan, kMaxSpans> span;
+  int count = 0;
+  int64_t chunk = 0;
+};
+
+Spans cut_spans(const MatmulArgs& args, const Method& method) {
+  const int64_t unit = method.inputs_per_step;
+  const int64_t steps = args.input.k / unit;
+  LeafCuts whole;
+  whole.cut.fill(args.input.k);
+  whole.cut[0] = 0;
+  const LeafCuts& leaves = args.leaves != nullptr ? *args.leaves : whole;
+  const int num_leaves = args.leaves != nullptr ? kNumLeaves : 1;
+  MR_CHECK(leaves.size() == args.input.k, "leaves of {} inputs in a matmul of {}", leaves.size(),
+           args.input.k);
+  Spans spans;
+  spans.chunk = std::max<int64_t>(method.chunk_steps, 1);
+  while (spans.chunk * (kMaxSpans - kNumLeaves) < steps) spans.chunk *= 2;
+  for (int leaf = 0; leaf < num_leaves; ++leaf) {
+    MR_CHECK(leaves.begin(leaf) % unit == 0, "leaf at input {}, in steps of {}", leaves.begin(leaf),
+             unit);
+    int64_t at = leaves.begin(leaf) / unit;
+    const int64_t end = leaves.end(leaf) / unit;
+    bool starts = true;
+    do {
+      const int64_t stop = std::min(end, (at / spans.chunk + 1) * spans.chunk);
+      KSpan& span = spans.span[static_cast<size_t>(spans.count++)];
+      span.begin = static_cast<int32_t>(at);
+      span.end = static_cast<int32_t>(stop);
+      span.starts_leaf = starts;
+      span.ends_leaf = static_cast<int8_t>(stop == end ? leaf : -1);
+      starts = false;
+      at = stop;
+    } while (at < end);
+  }
+  return spans;
+}
+
+// Levels of sums that a matmul keeps: those of the tree, and the chain that is not yet ended.
+int64_t sum_levels(const MatmulArgs& args) { return args.leaves != nullptr ? kTreeLevels + 1 : 2; }
+
+// One of the matrices of a matmul with all that is known before its panels are multiplied.
+struct Operand {
+  const PackedMatrix* weight = nullptr;
+  Method method;
+  Spans spans;
+};
+
+Operand operand_for(const MatmulArgs& args, const PackedMatrix& weight, int64_t tiles_per_block) {
+  MR_CHECK(weight.k == args.input.k, "a matrix of {} inputs times {} activations", weight.k,
+           args.input.k);
+  Operand operand;
+  operand.weight = &weight;
+  operand.method = method_for(args, weight, tiles_per_block);
+  // One pass needs no chunks: the panel streams from memory once.
+  if (tiles_per_block == 1 && !operand.method.expand) {
+    operand.method.chunk_steps = std::max<int64_t>(1, args.input.k);
+  }
+  operand.spans = cut_spans(args, operand.method);
+  return operand;
+}
+
+int64_t expanded_floats(const Operand& operand) {
+  if (!operand.method.expand) return 0;
+  return operand.spans.chunk * operand.method.panels * kPanelWidth;
+}
+
+// A block of tiles, and this thread's scratch.
+struct Block {
+  int64_t tile_begin = 0;
+  int64_t tile_end = 0;
+  int64_t row_begin = 0;
+  int64_t rows = 0;
+  float* sums = nullptr;      // [matrix][panel][level][rows][16]
+  float* expanded = nullptr;  // [panel][chunk][16]
+};
+
+int64_t panel_sum_floats(const MatmulArgs& args, const Block& block) {
+  return sum_levels(args) * block.rows * kPanelWidth;
+}
+
+// Runs the spans [first, last) of all tiles of a block against the panels that `tile` points at.
+void run_tiles(const MatmulArgs& args, const Operand& operand, const Block& block, TileArgs& tile) {
+  const int64_t row_size = packed_row_bytes(args.input.kind, args.input.k);
+  const std::array<float*, kMaxSidePanels> block_sums = std::to_array(tile.sums);
+  for (int64_t t = block.tile_begin; t < block.tile_end; ++t) {
+    const int64_t row = args.input.tile_begin(t);
+    const int64_t height = args.input.tile_begin(t + 1) - row;
+    tile.activations = args.input.data + row * row_size;
+    for (int p = 0; p < operand.method.panels; ++p) {
+      tile.sums[p] = block_sums[static_cast<size_t>(p)] + (row - block.row_begin) * kPanelWidth;
+    }
+    const bool streams = t == block.tile_begin && !operand.method.expand;
+    tile.prefetch_distance = streams ? kPrefetchDistance : 0;
+    operand.method.tile[height](tile);
+  }
+  std::copy(block_sums.begin(), block_sums.end(), tile.sums);
+}
+
+// Multiplies panels [panel, panel + method.panels) with all tiles of a block. Past the last panel
+// the last one is computed again, into sums that nobody reads.
+void multiply_panels(const MatmulArgs& args, const Operand& operand, const Block& block,
+                     int64_t panel, float* sums) {
+  const PackedMatrix& weight = *operand.weight;
+  const Method& method = operand.method;
+  const Spans& spans = operand.spans;
+  TileArgs tile;
+  tile.level_stride = block.rows * kPanelWidth;
+  tile.carry_offset = (sum_levels(args) - 1) * tile.level_stride;
+  tile.leaf_scale = args.leaves != nullptr ? args.leaf_scale : 1.0f;
+  std::array<int64_t, kMaxSidePanels> index{};
+  for (int p = 0; p < method.panels; ++p) {
+    index[static_cast<size_t>(p)] = std::min(panel + p, weight.num_panels() - 1);
+    tile.panels[p] = weight.panel(index[static_cast<size_t>(p)]);
+    tile.sums[p] = sums + p * panel_sum_floats(args, block);
+  }
+  for (int first = 0, last = 0; first < spans.count; first = last) {
+    const int64_t begin = spans.span[static_cast<size_t>(first)].begin;
+    while (last < spans.count &&
+           spans.span[static_cast<size_t>(last)].begin / spans.chunk == begin / spans.chunk) {
+      ++last;
+    }
+    if (method.expand) {
+      const int64_t inputs = spans.span[static_cast<size_t>(last - 1)].end - begin;
+      tile.origin = static_cast<int32_t>(begin);
+      for (int p = 0; p < method.panels; ++p) {
+        float* expanded = block.expanded + p * spans.chunk * kPanelWidth;
+        args.kernels->floats->expand(weight.kind, weight.quant,
+                                     weight.panel(index[static_cast<size_t>(p)]), begin, inputs,
+                                     expanded);
+        tile.panels[p] = reinterpret_cast<const std::byte*>(expanded);
+      }
+    }
+    tile.spans = spans.span.data() + first;
+    tile.num_spans = last - first;
+    run_tiles(args, operand, block, tile);
+  }
+}
+
+// Bias, activation, rounding and store of one panel; `sums` and `up_sums` are its sums.
+void finish_panel(const MatmulArgs& args, const Block& block, int64_t panel, const float* sums,
+                  const float* up_sums) {
+  const int64_t column = panel * kPanelWidth;
+  const int64_t result = (args.leaves != nullptr ? kTreeLevels - 1 : 0) * block.rows * kPanelWidth;
+  FinishArgs finish;
+  finish.epilogue = args.epilogue;
+  finish.round = args.round;
+  finish.rows = block.rows;
+  finish.lanes = static_cast<int>(std::min<int64_t>(kPanelWidth, args.weight->n - column));
+  finish.sums = sums + result;
+  if (args.bias != nullptr) finish.bias = args.bias + column;
+  if (args.epilogue == Epilogue::kSiluMul) {
+    finish.up_sums = up_sums + result;
+    if (args.up_bias != nullptr) finish.up_bias = args.up_bias + column;
+  }
+  if (args.epilogue == Epilogue::kAddResidual) {
+    finish.residual = args.residual + block.row_begin * args.residual_stride + column;
+    finish.residual_stride = args.residual_stride;
+  } else {
+    finish.out = args.out + block.row_begin * args.out_stride + column;
+    finish.out_stride = args.out_stride;
+  }
+  args.kernels->floats->finish(finish);
+}
+
+// Everything about a matmul that its items share.
+struct Matmul {
+  Operand weight;
+  Operand up;
+  int64_t panels = 1;  // that are multiplied before they are finished
+};
+
+Matmul matmul_of(const MatmulArgs& args, int64_t tiles_per_block) {
+  Matmul matmul;
+  matmul.weight = operand_for(args, *args.weight, tiles_per_block);
+  matmul.panels = matmul.weight.method.panels;
+  if (args.epilogue == Epilogue::kSiluMul) {
+    MR_CHECK(args.up != nullptr && args.up->n == args.weight->n, "gate and up differ");
+    matmul.up = operand_for(args, *args.up, tiles_per_block);
+    matmul.panels = std::max<int64_t>(matmul.panels, matmul.up.method.panels);
+  }
+  return matmul;
+}
+
+// Multiplies and finishes panels [begin, end) for one block of tiles.
+void run_panels(const MatmulArgs& args, const Matmul& matmul, const Block& block, int64_t begin,
+                int64_t end) {
+  const int64_t panel_floats = panel_sum_floats(args, block);
+  float* up_sums = block.sums + matmul.panels * panel_floats;
+  for (int64_t panel = begin; panel < end; panel += matmul.panels) {
+    const int64_t stop = std::min(panel + matmul.panels, end);
+    for (int64_t p = panel; p < stop; p += matmul.weight.method.panels) {
+      multiply_panels(args, matmul.weight, block, p, block.sums + (p - panel) * panel_floats);
+    }
+    if (matmul.up.weight != nullptr) {
+      for (int64_t p = panel; p < stop; p += matmul.up.method.panels) {
+        multiply_panels(args, matmul.up, block, p, up_sums + (p - panel) * panel_floats);
+      }
+    }
+    for (int64_t p = panel; p < stop; ++p) {
+      const int64_t offset = (p - panel) * panel_floats;
+      finish_panel(args, block, p, block.sums + offset, up_sums + offset);
+    }
+  }
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int64_t round_up(int64_t a, int64_t unit) { return ceil_div(a, unit) * unit; }
+
+}  // namespace
+
+ActivationKind activation_kind_for(const PackedMatrix& weight, bool int8, bool bf16_class) {
+  if (weight.is_quantised()) {
+    const bool whole_groups = weight.k % kActivationGroup == 0;
+    return int8 && whole_groups ? ActivationKind::kInt8 : ActivationKind::kF32;
+  }
+  return weight.kind == PackedKind::kBF16 && bf16_class ? ActivationKind::kBF16
+                                                        : ActivationKind::kF32;
+}
+
+MatmulPlan plan_matmul(const MatmulArgs& args, int num_threads) {
+  MatmulPlan plan;
+  const int64_t rows = args.input.rows;
+  if (rows == 0 || args.weight->n == 0) return plan;
+  // Blocks of tiles, of nearly equal size.
+  const int64_t tiles = args.input.num_tiles();
+  const int64_t row_size = std::max<int64_t>(1, packed_row_bytes(args.input.kind, args.input.k));
+  const int64_t most_rows = args.leaves != nullptr ? kMaxBlockRows / 2 : kMaxBlockRows;
+  const int64_t block_rows = std::clamp(kBlockBytes / row_size, kMinBlockRows, most_rows);
+  const int64_t most_tiles = std::max<int64_t>(1, block_rows / args.input.tile_rows);
+  const int64_t blocks = ceil_div(tiles, most_tiles);
+  plan.tiles_per_block = ceil_div(tiles, blocks);
+  const Matmul matmul = matmul_of(args, plan.tiles_per_block);
+  // Runs of panels: several for each thread, but not too small.
+  const int64_t panels = args.weight->num_panels();
+  const int64_t wanted_items =
+      num_threads == 1 ? 1 : ceil_div(num_threads * kItemsPerThread, blocks);
+  const int64_t least_panels =
+      ceil_div(kMinItemBytes, std::max<int64_t>(1, args.weight->panel_bytes()));
+  plan.panels_per_item = round_up(std::max(ceil_div(panels, wanted_items),
+                                           std::min(least_panels, ceil_div(panels, num_threads))),
+                                  matmul.panels);
+  plan.items_per_block = ceil_div(panels, plan.panels_per_item);
+  plan.num_items = plan.items_per_block * ceil_div(tiles, plan.tiles_per_block);
+  const int64_t matrices = matmul.up.weight != nullptr ? 2 : 1;
+  const int64_t sums = matrices * matmul.panels * sum_levels(args) * plan.tiles_per_block *
+                       args.input.tile_rows * kPanelWidth;
+  const int64_t expanded = std::max(expanded_floats(matmul.weight), expanded_floats(matmul.up));
+  plan.scratch_bytes = (sums + expanded) * static_cast<int64_t>(sizeof(float));
+  return plan;
+}
+
+void matmul_run_items(const MatmulArgs& args, const MatmulPlan& plan, int64_t begin, int64_t end,
+                      std::byte* scratch) {
+  if (begin >= end) return;
+  const Matmul matmul = matmul_of(args, plan.tiles_per_block);
+  const int64_t panels = args.weight->num_panels();
+  for (int64_t item = begin; item < end; ++item) {
+    const int64_t tile = item / plan.items_per_block * plan.tiles_per_block;
+    const int64_t panel = item % plan.items_per_block * plan.panels_per_item;
+    Block block;
+    block.tile_begin = tile;
+    block.tile_end = std::min(tile + plan.tiles_per_block, args.input.num_tiles());
+    block.row_begin = args.input.tile_begin(block.tile_begin);
+    block.rows = args.input.tile_begin(block.tile_end) - block.row_begin;
+    block.expanded = reinterpret_cast<float*>(scratch);
+    block.sums =
+        block.expanded + std::max(expanded_floats(matmul.weight), expanded_floats(matmul.up));
+    run_panels(args, matmul, block, panel, std::min(panel + plan.panels_per_item, panels));
+  }
+}
+
+float leaf_tree(const float leaves[16]) {
+  float level[16];
+  std::copy(leaves, leaves + 16, level);
+  for (int width = 8; width >= 1; width /= 2) {
+    for (int i = 0; i < width; ++i) level[i] = level[2 * i] + level[2 * i + 1];
+  }
+  return level[0];
+}
+
+}  // namespace millrace

@@ -1,0 +1,276 @@
+// The f32 tile kernels over V16 and what goes around them (packing of activations, expansion of
+// weights, epilogues), compiled once per instruction set by matmul_float_<isa>.cc.
+#pragma once
+
+#include "kernels/matmul_tile.h"
+#include "kernels/simd_math.h"
+
+namespace millrace {
+namespace {
+
+// One and two K steps of a panel as floats, by kind of the panel. Steps are inputs.
+struct F32Panel {
+  static constexpr int kStepBytes = 64;
+  MR_INLINE static void two(const uint8_t* p, V16& first, V16& second) {
+    first = load(reinterpret_cast<const float*>(p));
+    second = load(reinterpret_cast<const float*>(p + 64));
+  }
+  MR_INLINE static V16 one(const uint8_t* p) { return load(reinterpret_cast<const float*>(p)); }
+};
+
+struct F16Panel {
+  static constexpr int kStepBytes = 32;
+  MR_INLINE static void two(const uint8_t* p, V16& first, V16& second) {
+    first = load_f16(reinterpret_cast<const uint16_t*>(p));
+    second = load_f16(reinterpret_cast<const uint16_t*>(p + 32));
+  }
+  MR_INLINE static V16 one(const uint8_t* p) {
+    return load_f16(reinterpret_cast<const uint16_t*>(p));
+  }
+};
+
+// Pairs: spans begin and end at even inputs, so `one` is never reached.
+struct BF16Panel {
+  static constexpr int kStepBytes = 32;
+  MR_INLINE static void two(const uint8_t* p, V16& first, V16& second) {
+    const I16 pairs = load_int(p);
+    first = bf16_first(pairs);
+    second = bf16_second(pairs);
+  }
+  MR_INLINE static V16 one(const uint8_t* p) { return bf16_first(load_int(p)); }
+};
+
+template <class Panel, int kRows, int kPanels>
+void float_tile(const TileArgs& args) {
+  const uint8_t* panels[kPanels];
+  for (int p = 0; p < kPanels; ++p) panels[p] = reinterpret_cast<const uint8_t*>(args.panels[p]);
+  const float* activations = reinterpret_cast<const float*>(args.activations);
+  for (int s = 0; s < args.num_spans; ++s) {
+    const KSpan span = args.spans[s];
+    V16 acc[kPanels][kRows];
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) begin_span<kRows>(args, p, span, acc[p]);
+    const float* x = activations + int64_t{span.begin} * kRows;
+    int64_t w = int64_t{span.begin - args.origin} * Panel::kStepBytes;
+    int32_t k = span.begin;
+    for (; k + 2 <= span.end; k += 2, x += 2 * kRows, w += 2 * Panel::kStepBytes) {
+      V16 first[kPanels];
+      V16 second[kPanels];
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) {
+        if constexpr (kRows <= 2) prefetch(panels[p] + w + args.prefetch_distance);
+        Panel::two(panels[p] + w, first[p], second[p]);
+      }
+#pragma GCC unroll 16
+      for (int m = 0; m < kRows; ++m) {
+        const V16 value = set1(x[m]);
+#pragma GCC unroll 4
+        for (int p = 0; p < kPanels; ++p) acc[p][m] = fma(value, first[p], acc[p][m]);
+      }
+#pragma GCC unroll 16
+      for (int m = 0; m < kRows; ++m) {
+        const V16 value = set1(x[kRows + m]);
+#pragma GCC unroll 4
+        for (int p = 0; p < kPanels; ++p) acc[p][m] = fma(value, second[p], acc[p][m]);
+      }
+    }
+    if (k < span.end) {
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) {
+        const V16 last = Panel::one(panels[p] + w);
+#pragma GCC unroll 16
+        for (int m = 0; m < kRows; ++m) acc[p][m] = fma(set1(x[m]), last, acc[p][m]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) end_span<kRows>(args, p, span, acc[p]);
+  }
+}
+
+// scale * (code - offset) + min of input kInputInWord of four, in this order.
+template <int kShift>
+MR_INLINE V16 code_value(I16 codes, int mask, I16 offset) {
+  const I16 code = and_bits(shift_right<kShift>(codes), set1_int(mask));
+  return to_float(sub(code, offset));
+}
+
+// Four inputs of a word of codes (kBits each, from bit kFirstBit of every byte on) to dst [4][16].
+template <int kFirstBit>
+MR_INLINE void expand_word(I16 codes, int mask, I16 offset, V16 scale, const V16* min, float* dst) {
+  const V16 values[4] = {code_value<kFirstBit>(codes, mask, offset),
+                         code_value<kFirstBit + 8>(codes, mask, offset),
+                         code_value<kFirstBit + 16>(codes, mask, offset),
+                         code_value<kFirstBit + 24>(codes, mask, offset)};
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const V16 product = scale * values[j];
+    store(dst + 16 * j, min != nullptr ? product + *min : product);
+  }
+}
+
+void expand_quantised(const QuantLayout& layout, const std::byte* panel, int64_t begin,
+                      int64_t inputs, float* dst) {
+  const int code_bytes = layout.group * layout.bits * 2;
+  const int scale_bytes = layout.wide_scales ? 64 : 32;
+  const int block_bytes = code_bytes + scale_bytes * (layout.has_min ? 2 : 1);
+  const I16 offset = set1_int(layout.code_offset);
+  const auto load_scales = [&](const uint8_t* p) {
+    return layout.wide_scales ? load(reinterpret_cast<const float*>(p))
+                              : load_f16(reinterpret_cast<const uint16_t*>(p));
+  };
+  const uint8_t* block =
+      reinterpret_cast<const uint8_t*>(panel) + begin / layout.group * block_bytes;
+  for (int64_t i = 0; i < inputs; i += layout.group, block += block_bytes) {
+    const V16 scale = load_scales(block + code_bytes);
+    const V16 min = layout.has_min ? load_scales(block + code_bytes + scale_bytes) : zero();
+    const V16* added = layout.has_min ? &min : nullptr;
+    const int words = code_bytes / 64;
+    float* to = dst + i * 16;
+    for (int word = 0; word < words; ++word) {
+      const I16 codes = load_int(block + 64 * word);
+      if (layout.bits == 8) {
+        expand_word<0>(codes, 0xff, offset, scale, added, to + 64 * word);
+      } else {
+        expand_word<0>(codes, 0x0f, offset, scale, added, to + 64 * word);
+        expand_word<4>(codes, 0x0f, offset, scale, added, to + 64 * (words + word));
+      }
+    }
+  }
+}
+
+template <class Panel>
+void expand_floats(const std::byte* panel, int64_t begin, int64_t inputs, float* dst) {
+  const uint8_t* from = reinterpret_cast<const uint8_t*>(panel) + begin * Panel::kStepBytes;
+  int64_t i = 0;
+  for (; i + 2 <= inputs; i += 2) {
+    V16 first;
+    V16 second;
+    Panel::two(from + i * Panel::kStepBytes, first, second);
+    store(dst + i * 16, first);
+    store(dst + i * 16 + 16, second);
+  }
+  if (i < inputs) store(dst + i * 16, Panel::one(from + i * Panel::kStepBytes));
+}
+
+void expand(PackedKind kind, const QuantLayout& layout, const std::byte* panel, int64_t begin,
+            int64_t inputs, float* dst) {
+  if (kind == PackedKind::kQuantised) {
+    expand_quantised(layout, panel, begin, inputs, dst);
+  } else if (kind == PackedKind::kF16) {
+    expand_floats<F16Panel>(panel, begin, inputs, dst);
+  } else if (kind == PackedKind::kBF16) {
+    expand_floats<BF16Panel>(panel, begin, inputs, dst);
+  } else {
+    expand_floats<F32Panel>(panel, begin, inputs, dst);
+  }
+}
+
+void pack_row_f32(const float* x, int64_t k, int m, std::byte* dst) {
+  float* to = reinterpret_cast<float*>(dst);
+  if (m == 1) {
+    __builtin_memcpy(to, x, static_cast<size_t>(k) * 4);
+    return;
+  }
+  for (int64_t i = 0; i < k; ++i) to[i * m] = x[i];
+}
+
+void pack_row_bf16(const float* x, int64_t k, int m, std::byte* dst) {
+  uint16_t* to = reinterpret_cast<uint16_t*>(dst);
+  int64_t i = 0;
+  for (; i < k; i += 16) {
+    const int n = k - i < 16 ? static_cast<int>(k - i) : 16;
+    uint16_t rounded[16];
+    store_bf16(rounded, load_first(x + i, n));
+    for (int j = 0; j < n; j += 2) __builtin_memcpy(to + (i + j) * m, rounded + j, 4);
+  }
+}
+
+// See activations.h for the definition.
+void pack_row_int8(const float* x, int64_t k, int m, std::byte* dst) {
+  const I16 magnitude = set1_int(0x7fffffff);
+  for (int64_t g = 0; g < k; g += 32, x += 32, dst += 48 * m) {
+    const V16 first = load(x);
+    const V16 second = load(x + 16);
+    const int32_t amax_bits =
+        reduce_max(max(and_bits(as_int(first), magnitude), and_bits(as_int(second), magnitude)));
+    const float amax = __builtin_bit_cast(float, amax_bits);
+    float scale = 0.0f;
+    float inverse = 0.0f;
+    if (amax_bits >= 0x7f800000) {
+      scale = __builtin_nanf("");
+    } else if (amax >= 0x1p-120f) {
+      scale = amax / 127.0f;
+      inverse = 127.0f / amax;
+    }
+    I16 low = zero_int();
+    I16 high = zero_int();
+    if (inverse != 0.0f) {
+      low = to_int(first * set1(inverse));
+      high = to_int(second * set1(inverse));
+    }
+    uint8_t codes[32];
+    store_low8(codes, low);
+    store_low8(codes + 16, high);
+    for (int i = 0; i < 8; ++i) __builtin_memcpy(dst + 4 * i * m, codes + 4 * i, 4);
+    const int32_t low_sum = reduce_add(low);
+    const int32_t sum = low_sum + reduce_add(high);
+    const float scaled_sum = scale * static_cast<float>(sum);
+    const int32_t minus_sum = -sum;
+    const int32_t minus_low_sum = -low_sum;
+    std::byte* words = dst + 32 * m;
+    __builtin_memcpy(words, &scale, 4);
+    __builtin_memcpy(words + 4 * m, &minus_sum, 4);
+    __builtin_memcpy(words + 8 * m, &scaled_sum, 4);
+    __builtin_memcpy(words + 12 * m, &minus_low_sum, 4);
+  }
+}
+
+void finish(const FinishArgs& args) {
+  const int lanes = args.lanes;
+  const V16 bias = args.bias != nullptr ? load_first(args.bias, lanes) : zero();
+  const V16 up_bias = args.up_bias != nullptr ? load_first(args.up_bias, lanes) : zero();
+  for (int64_t row = 0; row < args.rows; ++row) {
+    V16 sum = load(args.sums + row * 16);
+    if (args.bias != nullptr) sum = sum + bias;
+    if (args.epilogue == Epilogue::kAddResidual) {
+      float* to = args.residual + row * args.residual_stride;
+      const V16 added = load_first(to, lanes) + round_to(args.round, sum);
+      store_first(to, round_to(args.round, added), lanes);
+      continue;
+    }
+    if (args.epilogue == Epilogue::kSiluMul) {
+      V16 up = load(args.up_sums + row * 16);
+      if (args.up_bias != nullptr) up = up + up_bias;
+      sum = silu(sum) * up;
+    }
+    store_first(args.out + row * args.out_stride, round_to(args.round, sum), lanes);
+  }
+}
+
+// kSide panels side by side for tiles of two rows and more, kSideSingle for one row.
+template <class Panel, int kSide, int kSideSingle, int... kRows>
+void fill_float_rows(TileFunction* by_rows) {
+  ((by_rows[kRows] = float_tile < Panel, kRows, kRows == 1 ? kSideSingle : kSide >), ...);
+}
+
+// The table for tiles of the given row counts; the last is the largest.
+template <int kSide, int kSideSingle, int... kRows>
+FloatKernels make_float_kernels(const char* name) {
+  FloatKernels kernels{};
+  kernels.name = name;
+  ((kernels.tile_rows = kRows), ...);
+  kernels.panels = kSide;
+  kernels.panels_single = kSideSingle;
+  fill_float_rows<F32Panel, kSide, kSideSingle, kRows...>(kernels.f32);
+  fill_float_rows<F16Panel, kSide, kSideSingle, kRows...>(kernels.f16);
+  fill_float_rows<BF16Panel, kSide, kSideSingle, kRows...>(kernels.bf16);
+  kernels.expand = expand;
+  kernels.finish = finish;
+  kernels.pack_f32 = pack_row_f32;
+  kernels.pack_bf16 = pack_row_bf16;
+  kernels.pack_int8 = pack_row_int8;
+  return kernels;
+}
+
+}  // namespace
+}  // namespace millrace

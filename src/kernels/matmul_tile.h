@@ -1,0 +1,42 @@
+// What the tile kernels of all weight kinds share: where a chain starts and where it ends. For
+// files of one instruction set only, like simd.h.
+#pragma once
+
+#include "kernels/matmul_kernels.h"
+#include "kernels/simd.h"
+
+namespace millrace {
+namespace {
+
+// The chains of a tile of kRows rows and one panel at the start of a span.
+template <int kRows>
+MR_INLINE void begin_span(const TileArgs& args, int panel, const KSpan& span, V16* acc) {
+  const float* carry = args.sums[panel] + args.carry_offset;
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m) acc[m] = span.starts_leaf ? zero() : load(carry + m * 16);
+}
+
+// The chains at the end of a span: kept for the next one, or added to the tree.
+template <int kRows>
+MR_INLINE void end_span(const TileArgs& args, int panel, const KSpan& span, const V16* acc) {
+  float* sums = args.sums[panel];
+  if (span.ends_leaf < 0) {
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) store(sums + args.carry_offset + m * 16, acc[m]);
+    return;
+  }
+  const V16 scale = set1(args.leaf_scale);
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m) {
+    V16 root = acc[m] * scale;
+    float* level = sums + m * 16;
+    for (int leaf = span.ends_leaf; (leaf & 1) != 0; leaf >>= 1) {
+      root = load(level) + root;
+      level += args.level_stride;
+    }
+    store(level, root);
+  }
+}
+
+}  // namespace
+}  // namespace millrace
