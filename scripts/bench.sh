@@ -1,5 +1,7 @@
 # ./dev bench: speed of this build, alone or beside a peer.
 
+readonly COMPARE=bench/compare_llama_cpp.py
+
 cmd_bench() {
   case ${1:-} in
     -h | --help)
@@ -9,8 +11,10 @@ Usage: ./dev bench [ARGS...]
 
 Measures build/millrace on the default model; ARGS are those of millrace bench (-p, -n, -d, -b, -t).
 Options without a model go to $MODEL_NAME.
-  compare   alternates runs of Millrace and of llama.cpp on the same file and prints the ratio
-Exit codes: 0 measured, 1 failed, 3 could not set up.
+  compare   alternates runs of Millrace and of llama.cpp on the same files and prints the ratios;
+            the first time it builds llama.cpp and makes the files (15 minutes, 3 GB in the cache
+            folder); ARGS are those of $COMPARE
+Exit codes: 0 measured; 1 failed, or a bar of compare was missed; 2 wrong usage; 3 could not set up.
 HELP
       return
       ;;
@@ -27,11 +31,10 @@ HELP
 }
 
 bench_compare() {
-  local script
-  for script in bench/compare_llama_cpp.sh bench/compare_llama_cpp.py; do
-    [[ -f $script ]] || continue
-    if [[ $script == *.py ]]; then exec python3 "$script" "$@"; fi
-    exec bash "$script" "$@"
-  done
-  die "$EXIT_MISSING" "bench/compare_llama_cpp.sh or .py is not in this tree"
+  local peer=${XDG_CACHE_HOME:-$HOME/.cache}/millrace/peer/venv
+  if [[ ! -x $peer/bin/python && " $* " != *' --venv'* && " $* " != *' --setup '* ]]; then
+    install_packages python3-venv
+    python3 "$COMPARE" --setup >&2 || exit
+  fi
+  exec python3 "$COMPARE" "$@"
 }
