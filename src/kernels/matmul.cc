@@ -362,13 +362,4 @@ void matmul_run_items(const MatmulArgs& args, const MatmulPlan& plan, int64_t be
   }
 }
 
-float leaf_tree(const float leaves[16]) {
-  float level[16];
-  std::copy(leaves, leaves + 16, level);
-  for (int width = 8; width >= 1; width /= 2) {
-    for (int i = 0; i < width; ++i) level[i] = level[2 * i] + level[2 * i + 1];
-  }
-  return level[0];
-}
-
 }  // namespace millrace

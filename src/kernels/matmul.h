@@ -65,7 +65,4 @@ void matmul_run_items(const MatmulArgs& args, const MatmulPlan& plan, int64_t be
 // weights if `bf16_class`, else f32.
 ActivationKind activation_kind_for(const PackedMatrix& weight, bool int8, bool bf16_class);
 
-// The tree over the 16 leaf sums of one output: ((0+1)+(2+3))+((4+5)+(6+7)) + the same of 8..15.
-float leaf_tree(const float leaves[16]);
-
 }  // namespace millrace
