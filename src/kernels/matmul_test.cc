@@ -1,0 +1,380 @@
+#include "kernels/matmul.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <string>
+
+#include "base/cpu.h"
+#include "kernels/isa.h"
+#include "kernels/matmul_test_support.h"
+
+namespace millrace {
+namespace {
+
+constexpr WeightFormat kAllFormats[] = {
+    WeightFormat::kF32,  WeightFormat::kF16,  WeightFormat::kBF16, WeightFormat::kQ8_0,
+    WeightFormat::kQ4_0, WeightFormat::kQ4_1, WeightFormat::kQ5_0, WeightFormat::kQ5_1,
+    WeightFormat::kQ4_K, WeightFormat::kQ5_K, WeightFormat::kQ6_K};
+
+std::vector<Isa> isas() { return available_isas(detect_cpu_features()); }
+
+// One matmul with all that it may have.
+struct Problem {
+  TestTensor weight;
+  std::optional<TestTensor> up;  // then the epilogue is kSiluMul
+  std::vector<float> x;
+  int64_t rows = 0;
+  ActivationKind activations = ActivationKind::kF32;
+  std::optional<LeafCuts> leaves;
+  float leaf_scale = 1.0f;
+  std::vector<float> bias;
+  std::vector<float> up_bias;
+  std::vector<float> residual;  // then the epilogue is kAddResidual
+  DType round = DType::kF32;
+
+  Epilogue epilogue() const {
+    if (up) return Epilogue::kSiluMul;
+    return residual.empty() ? Epilogue::kStore : Epilogue::kAddResidual;
+  }
+};
+
+std::vector<float> by_reference(const Problem& problem) {
+  std::vector<float> out(static_cast<size_t>(problem.rows * problem.weight.n));
+  if (!problem.residual.empty()) out = problem.residual;
+  ReferenceMatmulArgs args;
+  args.weight = problem.weight.reference();
+  if (problem.up) args.up = problem.up->reference();
+  args.x = problem.x.data();
+  args.rows = problem.rows;
+  args.activations = problem.activations;
+  args.leaves = problem.leaves ? &*problem.leaves : nullptr;
+  args.leaf_scale = problem.leaf_scale;
+  args.bias = problem.bias.empty() ? nullptr : problem.bias.data();
+  args.up_bias = problem.up_bias.empty() ? nullptr : problem.up_bias.data();
+  args.round = problem.round;
+  args.epilogue = problem.epilogue();
+  args.out = out.data();
+  reference_matmul(args);
+  return out;
+}
+
+// By the kernels, with the items in reverse order, one at a time, on dirty scratch memory.
+std::vector<float> by_kernels(const Problem& problem, const MatmulKernels& kernels,
+                              int num_threads) {
+  const int64_t n = problem.weight.n;
+  const TestMatrix weight = pack(problem.weight);
+  const TestMatrix up = problem.up ? pack(*problem.up) : TestMatrix{};
+  MatmulArgs args;
+  args.kernels = &kernels;
+  args.weight = &weight.matrix;
+  if (problem.up) args.up = &up.matrix;
+  args.input =
+      packed_activations(kernels, problem.activations, problem.rows, problem.weight.k, nullptr);
+  std::vector<std::byte> packed(static_cast<size_t>(args.input.bytes()), std::byte{0xff});
+  args.input.data = packed.data();
+  // In two parts, the later rows first.
+  const int64_t half = problem.rows / 2;
+  pack_activations(kernels, problem.x.data(), problem.weight.k, half, problem.rows, args.input);
+  pack_activations(kernels, problem.x.data(), problem.weight.k, 0, half, args.input);
+  args.leaves = problem.leaves ? &*problem.leaves : nullptr;
+  args.leaf_scale = problem.leaf_scale;
+  args.bias = problem.bias.empty() ? nullptr : problem.bias.data();
+  args.up_bias = problem.up_bias.empty() ? nullptr : problem.up_bias.data();
+  args.round = problem.round;
+  args.epilogue = problem.epilogue();
+  // Rows are wider than n; what lies beyond must stay as it is.
+  const int64_t stride = n + 3;
+  std::vector<float> wide(static_cast<size_t>(problem.rows * stride), 77.0f);
+  for (int64_t row = 0; row < problem.rows && !problem.residual.empty(); ++row) {
+    std::copy_n(problem.residual.begin() + row * n, n, wide.begin() + row * stride);
+  }
+  args.out = problem.residual.empty() ? wide.data() : nullptr;
+  args.out_stride = stride;
+  args.residual = problem.residual.empty() ? nullptr : wide.data();
+  args.residual_stride = stride;
+  const MatmulPlan plan = plan_matmul(args, num_threads);
+  std::vector<std::byte> scratch(static_cast<size_t>(plan.scratch_bytes) + 64, std::byte{0xff});
+  for (int64_t item = plan.num_items - 1; item >= 0; --item) {
+    matmul_run_items(args, plan, item, item + 1, scratch.data());
+  }
+  EXPECT_EQ(scratch[static_cast<size_t>(plan.scratch_bytes)], std::byte{0xff});
+  std::vector<float> out;
+  for (int64_t row = 0; row < problem.rows; ++row) {
+    out.insert(out.end(), wide.begin() + row * stride, wide.begin() + row * stride + n);
+    for (int64_t i = n; i < stride; ++i) {
+      EXPECT_EQ(wide[static_cast<size_t>(row * stride + i)], 77.0f) << "past row " << row;
+    }
+  }
+  return out;
+}
+
+// Index of the first output with other bits, or -1.
+int64_t first_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::bit_cast<uint32_t>(a[i]) != std::bit_cast<uint32_t>(b[i])) {
+      return static_cast<int64_t>(i);
+    }
+  }
+  return -1;
+}
+
+void expect_reference_bits(const Problem& problem, const std::string& what) {
+  const std::vector<float> expected = by_reference(problem);
+  for (const Isa isa : isas()) {
+    const MatmulKernels& kernels = matmul_kernels(isa, false);
+    for (const int threads : {1, 3}) {
+      const std::vector<float> got = by_kernels(problem, kernels, threads);
+      const int64_t at = first_difference(expected, got);
+      ASSERT_EQ(at, -1) << what << ", " << name_of(problem.weight.format) << ", " << kernels.name
+                        << ", rows " << problem.rows << ", n " << problem.weight.n << ", k "
+                        << problem.weight.k << ", int8 "
+                        << (problem.activations == ActivationKind::kInt8) << ": "
+                        << expected[static_cast<size_t>(at)] << " expected, "
+                        << got[static_cast<size_t>(at)];
+    }
+  }
+}
+
+Problem plain_problem(WeightFormat format, ActivationKind activations, int64_t rows, int64_t n,
+                      int64_t k, std::mt19937& random) {
+  Problem problem{.weight = random_tensor(format, n, k, random)};
+  problem.rows = rows;
+  problem.activations = activations;
+  problem.x = random_floats(rows * k, random);
+  return problem;
+}
+
+std::vector<ActivationKind> kinds_of(WeightFormat format) {
+  if (!is_quantized(format)) return {ActivationKind::kF32};
+  return {ActivationKind::kF32, ActivationKind::kInt8};
+}
+
+// The unit that leaves are cut by, the finest that the format and the kernels allow.
+int64_t leaf_unit(WeightFormat format) {
+  if (is_quantized(format)) return 32;
+  return format == WeightFormat::kBF16 ? 2 : 1;
+}
+
+class MatmulFormats : public testing::TestWithParam<WeightFormat> {};
+
+TEST_P(MatmulFormats, EveryTileHeight) {
+  std::mt19937 random(1);
+  const int64_t k = is_quantized(GetParam()) ? 256 : 70;
+  for (const ActivationKind kind : kinds_of(GetParam())) {
+    for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 40}) {
+      expect_reference_bits(plain_problem(GetParam(), kind, rows, 37, k, random), "plain");
+    }
+  }
+}
+
+TEST_P(MatmulFormats, OddShapes) {
+  std::mt19937 random(2);
+  const int64_t block = info(GetParam()).block;
+  const bool quantised = is_quantized(GetParam());
+  for (const ActivationKind kind : kinds_of(GetParam())) {
+    for (const int64_t n : {1, 15, 16, 17, 80, 97}) {
+      for (const int64_t k : {int64_t{1}, int64_t{2}, int64_t{5}}) {
+        const int64_t inputs = quantised ? k * block : 37 * k;
+        expect_reference_bits(plain_problem(GetParam(), kind, 3, n, inputs, random), "odd shape");
+        expect_reference_bits(plain_problem(GetParam(), kind, 1, n, inputs, random), "odd shape");
+      }
+    }
+  }
+}
+
+TEST_P(MatmulFormats, SeveralBlocksAndChunks) {
+  std::mt19937 random(3);
+  for (const ActivationKind kind : kinds_of(GetParam())) {
+    const int64_t k = is_quantized(GetParam()) ? 1536 : 1500;
+    Problem problem = plain_problem(GetParam(), kind, 270, 35, k, random);
+    expect_reference_bits(problem, "blocks");
+    problem.leaves = LeafCuts::of(k / 2 / 32 + 1, 32);
+    problem.leaves->cut[kNumLeaves] = k;
+    for (int64_t& cut : problem.leaves->cut) cut = std::min(cut, k);
+    expect_reference_bits(problem, "blocks and leaves");
+  }
+}
+
+TEST_P(MatmulFormats, LeafTree) {
+  std::mt19937 random(4);
+  const int64_t unit = leaf_unit(GetParam());
+  const int64_t k = is_quantized(GetParam()) ? 768 : 66;
+  for (const ActivationKind kind : kinds_of(GetParam())) {
+    for (const int64_t rows : {1, 5, 26, 60}) {
+      Problem problem = plain_problem(GetParam(), kind, rows, 33, k, random);
+      // Sixteen leaves; five units, so that leaves are empty; a scale at the leaves.
+      problem.leaves = LeafCuts::of(k / unit, unit);
+      expect_reference_bits(problem, "leaves");
+      problem.leaf_scale = 1.0f / 2.5f;
+      expect_reference_bits(problem, "scaled leaves");
+      problem.leaf_scale = 1.0f;
+      problem.leaves = LeafCuts::of(3, k / 3);
+      expect_reference_bits(problem, "empty leaves");
+    }
+  }
+}
+
+TEST_P(MatmulFormats, EpiloguesAndRounding) {
+  std::mt19937 random(5);
+  const int64_t k = is_quantized(GetParam()) ? 256 : 48;
+  const int64_t n = 19;
+  for (const ActivationKind kind : kinds_of(GetParam())) {
+    for (const DType round : {DType::kF32, DType::kF16, DType::kBF16}) {
+      for (const bool bias : {false, true}) {
+        for (const int64_t rows : {1, 14}) {
+          Problem problem = plain_problem(GetParam(), kind, rows, n, k, random);
+          problem.round = round;
+          if (bias) problem.bias = random_floats(n, random);
+          expect_reference_bits(problem, "store");
+          Problem residual = problem;
+          residual.residual = random_floats(rows * n, random);
+          residual.leaves = LeafCuts::of(k / leaf_unit(GetParam()), leaf_unit(GetParam()));
+          expect_reference_bits(residual, "residual");
+          problem.up = random_tensor(GetParam(), n, k, random);
+          if (bias) problem.up_bias = random_floats(n, random);
+          expect_reference_bits(problem, "silu");
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MatmulFormats, testing::ValuesIn(kAllFormats),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST(Matmul, GateAndUpMayDifferInFormat) {
+  std::mt19937 random(6);
+  for (const ActivationKind kind : {ActivationKind::kF32, ActivationKind::kInt8}) {
+    Problem problem = plain_problem(WeightFormat::kQ4_K, kind, 17, 50, 512, random);
+    problem.up = random_tensor(WeightFormat::kQ6_K, 50, 512, random);
+    expect_reference_bits(problem, "mixed");
+  }
+  Problem floats = plain_problem(WeightFormat::kF16, ActivationKind::kF32, 1, 50, 512, random);
+  floats.up = random_tensor(WeightFormat::kQ8_0, 50, 512, random);
+  expect_reference_bits(floats, "mixed floats");
+}
+
+// The largest codes on both sides: pairs of products do not fit in 16 bits, which an instruction
+// set without int8 dot products must not saturate.
+TEST(Matmul, ExtremeCodesDoNotSaturate) {
+  std::mt19937 random(7);
+  for (const int pattern : {0, 1, 2, 3}) {
+    Problem problem = plain_problem(WeightFormat::kQ8_0, ActivationKind::kInt8, 7, 20, 96, random);
+    for (size_t at = 0; at < problem.weight.bytes.size(); at += 34) {
+      for (size_t i = 2; i < 34; ++i) {
+        const bool high = pattern == 0 || (pattern >= 2 && i % 2 == 0);
+        problem.weight.bytes[at + i] = std::byte{high ? uint8_t{0x7f} : uint8_t{0x80}};
+      }
+    }
+    for (size_t i = 0; i < problem.x.size(); ++i) {
+      problem.x[i] = pattern == 3 && i % 2 == 1 ? -3.0f : 3.0f;
+    }
+    expect_reference_bits(problem, "extreme codes");
+  }
+}
+
+TEST(Matmul, ActivationsThatCannotBeQuantised) {
+  std::mt19937 random(8);
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const float bad : {std::nanf(""), inf, -inf}) {
+    Problem problem = plain_problem(WeightFormat::kQ4_1, ActivationKind::kInt8, 14, 18, 64, random);
+    problem.x[3 * 64 + 40] = bad;
+    const std::vector<float> expected = by_reference(problem);
+    for (const Isa isa : isas()) {
+      const std::vector<float> got = by_kernels(problem, matmul_kernels(isa, false), 1);
+      for (size_t i = 0; i < got.size(); ++i) {
+        // The row shows it; the other rows do not know.
+        EXPECT_EQ(std::isnan(got[i]), i / 18 == 3) << name_of(isa);
+        if (i / 18 != 3) {
+          EXPECT_EQ(got[i], expected[i]);
+        }
+      }
+    }
+  }
+  // Groups of zeros and of denormals; magnitudes near the limits.
+  Problem small = plain_problem(WeightFormat::kQ8_0, ActivationKind::kInt8, 2, 18, 128, random);
+  for (int i = 0; i < 32; ++i) {
+    small.x[static_cast<size_t>(i)] = 0.0f;
+    small.x[static_cast<size_t>(32 + i)] = 1e-44f * static_cast<float>(i);
+    small.x[static_cast<size_t>(64 + i)] = 0x1p-120f / static_cast<float>(i + 1);
+    small.x[static_cast<size_t>(96 + i)] = 3e38f / static_cast<float>(i + 1);
+  }
+  expect_reference_bits(small, "magnitudes");
+}
+
+// The comparison must see a wrong order of additions: it is what all of the tests above rest on.
+TEST(Matmul, MutatedOrdersAreCaught) {
+  std::mt19937 random(9);
+  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kQ8_0}) {
+    const bool int8 = format == WeightFormat::kQ8_0;
+    Problem problem = plain_problem(format, int8 ? ActivationKind::kInt8 : ActivationKind::kF32, 8,
+                                    64, 768, random);
+    problem.leaves = LeafCuts::of(24, 32);
+    const std::vector<float> expected = by_reference(problem);
+    const ReferenceWeight weight = problem.weight.reference();
+    // Every output again from its leaf sums, put together in another order.
+    const auto mutated = [&](const std::function<float(const float*)>& combine) {
+      std::vector<float> out;
+      for (int64_t row = 0; row < problem.rows; ++row) {
+        const float* x = problem.x.data() + row * weight.k;
+        const QuantisedRow quantised = reference_quantise(x, weight.k);
+        for (int64_t o = 0; o < weight.n; ++o) {
+          float leaves[kNumLeaves];
+          for (int leaf = 0; leaf < kNumLeaves; ++leaf) {
+            const int64_t begin = problem.leaves->begin(leaf);
+            const int64_t end = problem.leaves->end(leaf);
+            leaves[leaf] = int8 ? reference_chain_int8(weight, o, quantised, begin, end)
+                                : reference_chain_f32(weight, o, x, begin, end);
+          }
+          out.push_back(combine(leaves));
+        }
+      }
+      return out;
+    };
+    // The judge itself, put together the same way.
+    EXPECT_EQ(first_difference(mutated(reference_leaf_tree), expected), -1);
+    const auto sequential = mutated([](const float* leaves) {
+      float sum = 0.0f;
+      for (int i = 0; i < kNumLeaves; ++i) sum += leaves[i];
+      return sum;
+    });
+    const auto two_leaves_swapped = mutated([](const float* leaves) {
+      float swapped[kNumLeaves];
+      std::copy_n(leaves, kNumLeaves, swapped);
+      std::swap(swapped[5], swapped[6]);
+      return reference_leaf_tree(swapped);
+    });
+    const std::vector<float> kernels = by_kernels(problem, matmul_kernels(isas().back(), false), 1);
+    EXPECT_EQ(first_difference(kernels, expected), -1);
+    EXPECT_NE(first_difference(kernels, sequential), -1);
+    EXPECT_NE(first_difference(kernels, two_leaves_swapped), -1);
+    // One chain over all of K in place of the leaves.
+    Problem no_leaves = problem;
+    no_leaves.leaves.reset();
+    EXPECT_NE(first_difference(kernels, by_reference(no_leaves)), -1);
+  }
+}
+
+TEST(Matmul, TheForcedInstructionSetRuns) {
+  const CpuFeatures features = detect_cpu_features();
+  for (const Isa isa : isas()) {
+    const Isa resolved = *resolve_isa(std::string(name_of(isa)), features);
+    const MatmulKernels& kernels = matmul_kernels(resolved, false);
+    EXPECT_EQ(kernels.name, name_of(isa));
+    EXPECT_EQ(kernels.int8->name, name_of(isa));
+    EXPECT_EQ(kernels.floats->name, isa == Isa::kAvx512Vnni ? "avx512" : name_of(isa));
+    EXPECT_EQ(kernels.bf16, nullptr);
+  }
+  // Every set has functions of its own.
+  for (const Isa isa : isas()) {
+    if (isa == Isa::kPortable) continue;
+    EXPECT_NE(matmul_kernels(isa, false).int8->tile[0][1],
+              matmul_kernels(Isa::kPortable, false).int8->tile[0][1]);
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,95 @@
+// Random checkpoint tensors and activations for the tests of matmul and packing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "base/check.h"
+#include "kernels/reference_matmul.h"
+#include "tensor/dtype.h"
+#include "tensor/packing.h"
+#include "tensor/weight_format.h"
+
+namespace millrace {
+
+// Offsets of the halves (scale, minimum) in a block of a quantised format; -1: there is none.
+inline std::pair<int, int> scale_offsets(WeightFormat format) {
+  if (format == WeightFormat::kQ6_K) return {208, -1};
+  return {0, info(format).has_min ? 2 : -1};
+}
+
+// A checkpoint tensor that owns its bytes.
+struct TestTensor {
+  WeightFormat format;
+  int64_t n;
+  int64_t k;
+  std::vector<std::byte> bytes;
+
+  ReferenceWeight reference() const { return {format, bytes.data(), n, k}; }
+  PackSource source() const { return {.format = format, .data = bytes.data(), .n = n}; }
+};
+
+// Random codes, scales of both signs within three powers of ten.
+inline TestTensor random_tensor(WeightFormat format, int64_t n, int64_t k, std::mt19937& random) {
+  TestTensor tensor{format, n, k, {}};
+  const FormatInfo& facts = info(format);
+  const int64_t row_size = row_bytes(format, k);
+  tensor.bytes.resize(static_cast<size_t>(n * row_size));
+  std::normal_distribution<float> normal;
+  const auto put_half = [&](std::byte* to, float value) {
+    const uint16_t half = f32_to_f16(value);
+    std::memcpy(to, &half, 2);
+  };
+  if (facts.quantized) {
+    for (std::byte& byte : tensor.bytes) byte = static_cast<std::byte>(random() & 0xff);
+    const auto [scale, min] = scale_offsets(format);
+    for (int64_t at = 0; at < n * row_size; at += facts.bytes) {
+      std::byte* block = tensor.bytes.data() + at;
+      put_half(block + scale, normal(random) * 0.01f);
+      if (min >= 0) put_half(block + min, normal(random) * 0.1f);
+    }
+    return tensor;
+  }
+  for (int64_t i = 0; i < n * k; ++i) {
+    const float value = normal(random) * 0.05f;
+    std::byte* to = tensor.bytes.data() + i * facts.bytes;
+    const uint16_t bf16 = f32_to_bf16(value);
+    if (format == WeightFormat::kF32) std::memcpy(to, &value, 4);
+    if (format == WeightFormat::kF16) put_half(to, value);
+    if (format == WeightFormat::kBF16) std::memcpy(to, &bf16, 2);
+  }
+  return tensor;
+}
+
+inline std::vector<float> random_floats(int64_t count, std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+// A packed matrix that owns its panels.
+struct TestMatrix {
+  PackedMatrix matrix;
+  std::vector<std::byte> storage;
+};
+
+inline TestMatrix pack(const std::vector<PackSource>& sources, int64_t k) {
+  int64_t n = 0;
+  for (const PackSource& source : sources) n += source.n;
+  Result<PackedMatrix> layout = packed_layout(sources.front().format, n, k);
+  MR_CHECK(layout.has_value(), "{}", layout.error().message);
+  TestMatrix packed{*layout, {}};
+  // Garbage, to see that padding is written.
+  packed.storage.assign(static_cast<size_t>(packed.matrix.total_bytes()), std::byte{0xff});
+  packed.matrix.panels = packed.storage.data();
+  pack_panels(sources, packed.matrix, 0, packed.matrix.num_panels(), packed.storage.data());
+  return packed;
+}
+
+inline TestMatrix pack(const TestTensor& tensor) { return pack({tensor.source()}, tensor.k); }
+
+}  // namespace millrace
