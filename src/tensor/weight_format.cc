@@ -29,11 +29,21 @@ constexpr int kMaxBlock = 256;
 constexpr int kMaxGroups = 16;
 
 // One block taken apart. `codes` has info.block entries, `scales` and `mins` info.block / info.group.
+// None of them overlap, nor the source: said so that loops over bytes become vector code.
 struct BlockParts {
-  uint8_t* codes;
-  float* scales;
-  float* mins;
+  uint8_t* __restrict codes;
+  float* __restrict scales;
+  float* __restrict mins;
 };
+
+// Bit i of the index as byte i, worth 16: where the fifth bit of a code belongs.
+constexpr std::array<std::array<uint8_t, 8>, 256> kFifthBits = [] {
+  std::array<std::array<uint8_t, 8>, 256> table{};
+  for (size_t bits = 0; bits < table.size(); ++bits) {
+    for (size_t i = 0; i < 8; ++i) table[bits][i] = static_cast<uint8_t>((bits >> i & 1) << 4);
+  }
+  return table;
+}();
 
 uint8_t byte_at(const std::byte* src, int i) { return static_cast<uint8_t>(src[i]); }
 
@@ -41,14 +51,10 @@ uint16_t load_u16(const std::byte* src) {
   return static_cast<uint16_t>(byte_at(src, 0) | (byte_at(src, 1) << 8));
 }
 
-uint32_t load_u32(const std::byte* src) {
-  return load_u16(src) | (static_cast<uint32_t>(load_u16(src + 2)) << 16);
-}
-
 float load_f16(const std::byte* src) { return f16_to_f32(load_u16(src)); }
 
 // Low nibbles are weights 0..15, high nibbles 16..31.
-void unpack_nibbles_32(const std::byte* src, uint8_t* codes) {
+void unpack_nibbles_32(const std::byte* src, uint8_t* __restrict codes) {
   for (int i = 0; i < 16; ++i) {
     codes[i] = byte_at(src, i) & 0x0f;
     codes[i + 16] = byte_at(src, i) >> 4;
@@ -56,44 +62,47 @@ void unpack_nibbles_32(const std::byte* src, uint8_t* codes) {
 }
 
 // The fifth bit of weight i is bit i of a 32-bit word.
-void add_fifth_bits_32(uint32_t high, uint8_t* codes) {
-  for (int i = 0; i < 32; ++i) codes[i] |= static_cast<uint8_t>(((high >> i) & 1u) << 4);
+void add_fifth_bits_32(const std::byte* high, uint8_t* __restrict codes) {
+  for (int eight = 0; eight < 4; ++eight) {
+    const auto& bits = kFifthBits[byte_at(high, eight)];
+    for (size_t i = 0; i < 8; ++i) codes[static_cast<size_t>(eight) * 8 + i] |= bits[i];
+  }
 }
 
-void unpack_q8_0(const std::byte* src, const BlockParts& out) {
+void unpack_q8_0(const std::byte* src, BlockParts out) {
   out.scales[0] = load_f16(src);
   // Two's complement plus 128 is the same byte with its top bit flipped.
   for (int i = 0; i < 32; ++i) out.codes[i] = byte_at(src, 2 + i) ^ 0x80;
 }
 
-void unpack_q4_0(const std::byte* src, const BlockParts& out) {
+void unpack_q4_0(const std::byte* src, BlockParts out) {
   out.scales[0] = load_f16(src);
   unpack_nibbles_32(src + 2, out.codes);
 }
 
-void unpack_q4_1(const std::byte* src, const BlockParts& out) {
+void unpack_q4_1(const std::byte* src, BlockParts out) {
   out.scales[0] = load_f16(src);
   out.mins[0] = load_f16(src + 2);
   unpack_nibbles_32(src + 4, out.codes);
 }
 
-void unpack_q5_0(const std::byte* src, const BlockParts& out) {
+void unpack_q5_0(const std::byte* src, BlockParts out) {
   out.scales[0] = load_f16(src);
   unpack_nibbles_32(src + 6, out.codes);
-  add_fifth_bits_32(load_u32(src + 2), out.codes);
+  add_fifth_bits_32(src + 2, out.codes);
 }
 
-void unpack_q5_1(const std::byte* src, const BlockParts& out) {
+void unpack_q5_1(const std::byte* src, BlockParts out) {
   out.scales[0] = load_f16(src);
   out.mins[0] = load_f16(src + 2);
   unpack_nibbles_32(src + 8, out.codes);
-  add_fifth_bits_32(load_u32(src + 4), out.codes);
+  add_fifth_bits_32(src + 4, out.codes);
 }
 
 // Scales and minimums of Q4_K and Q5_K: eight pairs of 6-bit numbers in 12 bytes. Bytes 0-3 hold the
 // scales of groups 0-3 and bytes 4-7 their minimums (6 bits each); bytes 8-11 hold the low nibbles of
 // the rest, whose two top bits are those of bytes 0-7.
-void unpack_k_scales(const std::byte* src, const BlockParts& out) {
+void unpack_k_scales(const std::byte* src, BlockParts out) {
   const float d = load_f16(src);
   const float dmin = load_f16(src + 2);
   const std::byte* packed = src + 4;
@@ -113,7 +122,7 @@ void unpack_k_scales(const std::byte* src, const BlockParts& out) {
 }
 
 // Each 32 bytes hold two groups: low nibbles the first, high nibbles the second.
-void unpack_k_nibbles(const std::byte* src, uint8_t* codes) {
+void unpack_k_nibbles(const std::byte* src, uint8_t* __restrict codes) {
   for (int pair = 0; pair < 4; ++pair) {
     for (int i = 0; i < 32; ++i) {
       const uint8_t both = byte_at(src, pair * 32 + i);
@@ -123,12 +132,12 @@ void unpack_k_nibbles(const std::byte* src, uint8_t* codes) {
   }
 }
 
-void unpack_q4_k(const std::byte* src, const BlockParts& out) {
+void unpack_q4_k(const std::byte* src, BlockParts out) {
   unpack_k_scales(src, out);
   unpack_k_nibbles(src + 16, out.codes);
 }
 
-void unpack_q5_k(const std::byte* src, const BlockParts& out) {
+void unpack_q5_k(const std::byte* src, BlockParts out) {
   unpack_k_scales(src, out);
   unpack_k_nibbles(src + 48, out.codes);
   // Bit g of byte i is the fifth bit of weight i of group g.
@@ -140,12 +149,12 @@ void unpack_q5_k(const std::byte* src, const BlockParts& out) {
 }
 
 // Two halves of 128 weights: 64 bytes of low nibbles, 32 bytes of upper bit pairs, 8 signed scales.
-void unpack_q6_k(const std::byte* src, const BlockParts& out) {
+void unpack_q6_k(const std::byte* src, BlockParts out) {
   const float d = load_f16(src + 208);
   for (int half = 0; half < 2; ++half) {
     const std::byte* low = src + half * 64;
     const std::byte* high = src + 128 + half * 32;
-    uint8_t* codes = out.codes + half * 128;
+    uint8_t* __restrict codes = out.codes + half * 128;
     for (int i = 0; i < 32; ++i) {
       const int top = byte_at(high, i);
       codes[i] = static_cast<uint8_t>((byte_at(low, i) & 0x0f) | ((top & 3) << 4));
@@ -159,7 +168,7 @@ void unpack_q6_k(const std::byte* src, const BlockParts& out) {
   }
 }
 
-void unpack_block(WeightFormat format, const std::byte* src, const BlockParts& out) {
+void unpack_block(WeightFormat format, const std::byte* src, BlockParts out) {
   switch (format) {
     case WeightFormat::kQ8_0:
       return unpack_q8_0(src, out);
@@ -186,16 +195,19 @@ void unpack_block(WeightFormat format, const std::byte* src, const BlockParts& o
 }
 
 void dequantize_block(WeightFormat format, const FormatInfo& facts, const std::byte* src,
-                      float* dst) {
+                      float* __restrict dst) {
   uint8_t codes[kMaxBlock];
   float scales[kMaxGroups];
   float mins[kMaxGroups];
   unpack_block(format, src, {codes, scales, mins});
   for (int g = 0; g < facts.block / facts.group; ++g) {
-    for (int i = g * facts.group; i < (g + 1) * facts.group; ++i) {
-      const float product = scales[g] * static_cast<float>(codes[i] - facts.offset);
-      dst[i] = facts.has_min ? product + mins[g] : product;
+    const uint8_t* group_codes = codes + g * facts.group;
+    float* group_dst = dst + g * facts.group;
+    for (int i = 0; i < facts.group; ++i) {
+      group_dst[i] = scales[g] * static_cast<float>(group_codes[i] - facts.offset);
     }
+    if (!facts.has_min) continue;
+    for (int i = 0; i < facts.group; ++i) group_dst[i] += mins[g];
   }
 }
 

@@ -1,0 +1,60 @@
+#include "cli/inspect_report.h"
+
+#include <gtest/gtest.h>
+
+#include "io/safetensors.h"
+#include "io/test_files.h"
+
+namespace millrace {
+namespace {
+
+TEST(InspectReport, AddsUpAGgufModel) {
+  const testing::TempFolder folder;
+  testing::GgufBuilder builder = testing::small_llama();
+  builder.tensor("token_embd.weight", 2, {64, 16}, 16 * 36)
+      .tensor("output_norm.weight", 0, {64}, 256)
+      .tensor("rope_freqs.weight", 0, {8}, 32);
+  // Divisors must be above 0: the last tensor becomes eight times 0.747.
+  std::vector<std::byte> bytes = builder.build();
+  for (size_t i = bytes.size() - 32; i < bytes.size(); ++i) bytes[i] = std::byte{0x3f};
+  const auto checkpoint = Checkpoint::open(folder.write("m.gguf", bytes));
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  const auto report = inspect(*checkpoint);
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->parameters, 16 * 64 + 64);
+  EXPECT_EQ(report->kind, "GGUF v3, 1 file");
+  EXPECT_EQ(report->formats.at("Q4_0").bytes, 16 * 36);
+  EXPECT_EQ(report->formats.at("F32").tensors, 2);
+  // One panel of 16 outputs: 4-bit codes and half scales take what they take in the file.
+  EXPECT_EQ(report->weight_memory_bytes, 16 * 36 + 4 * (64 + 8));
+  const auto json = to_json(*report);
+  EXPECT_EQ(json["kv_bytes_per_1000_tokens"]["f16"], 1000 * 2 * 2 * 16 * 2);
+  EXPECT_EQ(json["vocab_size"], 16);
+  EXPECT_EQ(json["rope"]["frequency_divisors"], 8);
+  const std::string text = to_text(*report);
+  EXPECT_NE(text.find("heads                4 (2 KV heads, head_dim 16)\n"), std::string::npos);
+  EXPECT_NE(text.find("KV per 1,000 tokens  f32 250.0 KiB, f16 125.0 KiB"), std::string::npos);
+}
+
+TEST(InspectReport, SaysWhatAFolderLacks) {
+  const testing::TempFolder folder;
+  folder.write("config.json", R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 8,
+      "hidden_size": 4, "intermediate_size": 6, "num_hidden_layers": 1, "num_attention_heads": 2,
+      "max_position_embeddings": 16})");
+  SafetensorsWriter writer;
+  writer.add("w", DType::kF16, {2, 3}, std::vector<uint16_t>(6));
+  ASSERT_TRUE(writer.write(folder.file("model.safetensors")));
+  auto report = inspect(*Checkpoint::open(folder.path()));
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->kind, "safetensors, 1 file");
+  EXPECT_EQ(report->tokenizer, "none");
+  EXPECT_FALSE(report->chat_template);
+  folder.write("tokenizer.json", "{}");
+  folder.write("tokenizer_config.json", R"({"chat_template": "x"})");
+  report = inspect(*Checkpoint::open(folder.path()));
+  EXPECT_EQ(report->tokenizer, "tokenizer.json");
+  EXPECT_TRUE(report->chat_template);
+}
+
+}  // namespace
+}  // namespace millrace
