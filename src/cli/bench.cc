@@ -1,0 +1,228 @@
+#include "cli/bench.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/progress.h"
+#include "cli/bench_driver.h"
+#include "cli/bench_peaks.h"
+#include "cli/bench_report.h"
+#include "cli/engine_flags.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "io/checkpoint.h"
+#include "runtime/load_model.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kMaxValue = 1 << 24;
+
+struct BenchFlags {
+  std::string model = "smollm2";
+  std::vector<int64_t> prompts = {512};
+  std::vector<int64_t> generated = {128};
+  std::vector<int64_t> depths = {0};
+  std::vector<int64_t> batches = {1};
+  std::vector<int> threads = {0};
+  int repeats = 5;
+  bool json = false;
+  EngineFlags engine;
+};
+
+Result<> check(const char* flag, const std::vector<int64_t>& values, int64_t least) {
+  for (const int64_t value : values) {
+    if (value < least || value > kMaxValue) {
+      return fail("{} {}: expected {} to {}", flag, value, least, kMaxValue);
+    }
+  }
+  return {};
+}
+
+Result<> check(const BenchFlags& flags) {
+  MR_TRY(check("-p", flags.prompts, 0));
+  MR_TRY(check("-n", flags.generated, 0));
+  MR_TRY(check("-d", flags.depths, 0));
+  MR_TRY(check("-b", flags.batches, 1));
+  MR_TRY(check("-r", {flags.repeats}, 1));
+  return {};
+}
+
+std::vector<BenchTest> tests_of(const BenchFlags& flags) {
+  std::vector<BenchTest> tests;
+  for (const int64_t depth : flags.depths) {
+    for (const int64_t batch : flags.batches) {
+      for (const int64_t length : flags.prompts) {
+        if (length > 0) tests.push_back({false, length, depth, batch});
+      }
+      for (const int64_t length : flags.generated) {
+        if (length > 0) tests.push_back({true, length, depth, batch});
+      }
+    }
+  }
+  return tests;
+}
+
+// Context, sequences and pool that the tests need.
+void size_for_tests(const std::vector<BenchTest>& tests, EngineConfig& config) {
+  int64_t max_tokens = 0;
+  int64_t batch = 1;
+  for (const BenchTest& test : tests) {
+    max_tokens = std::max(max_tokens, test.depth + test.length);
+    batch = std::max(batch, test.batch);
+  }
+  config.max_model_len = max_tokens;
+  config.max_num_seqs = static_cast<int>(batch);
+  config.num_blocks = BenchDriver::blocks_needed(batch, max_tokens, config.block_size);
+}
+
+// What the table says of the model; the format decides which peak the prompts are compared with.
+Result<BenchModel> describe(const LoadedModel& model) {
+  MR_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(model.path));
+  std::map<std::string, int64_t, std::less<>> parameters;
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    parameters[std::string(tensor.type_name())] += tensor.num_elements();
+  }
+  const auto most = std::max_element(
+      parameters.begin(), parameters.end(),
+      [](const auto& a, const auto& b) { return a.second < b.second; });
+  BenchModel described;
+  if (most != parameters.end()) described.format = most->first;
+  described.name =
+      fmt::format("{} {}", std::filesystem::path(model.path).stem().string(), described.format);
+  described.bytes = model.weight_bytes;
+  described.parameters = model.num_parameters;
+  return described;
+}
+
+PeakKind peak_kind_of(const BenchModel& model, const Execution& execution) {
+  const auto format = parse_weight_format(model.format);
+  if (format && is_quantized(*format) && execution.int8_activations) return PeakKind::kInt8;
+  if (format == WeightFormat::kBF16 && execution.bf16_class) return PeakKind::kBf16;
+  return PeakKind::kFma;
+}
+
+// Runs one test `repeats` times, after bringing the sequences to its depth and warming up.
+Result<std::vector<BenchRun>> run_test(BenchDriver& driver, const BenchTest& test, int repeats,
+                                       Progress& progress) {
+  const auto advance = [&](int64_t tokens) { progress.advance(tokens); };
+  if (const int64_t missing = driver.missing(test.batch, test.depth); missing > 0) {
+    progress.begin(fmt::format("filling the cache to depth {}", test.depth), missing, false);
+    const Result<> filled = driver.fill(test.batch, test.depth, advance);
+    progress.end();
+    MR_TRY(filled);
+  }
+  const int64_t warm_up = test.decode ? std::min<int64_t>(2, test.length) : test.length;
+  progress.begin(fmt::format("{}, batch {}", test.name(), test.batch),
+                 test.tokens() * repeats + warm_up * test.batch, false);
+  std::vector<BenchRun> runs;
+  Result<> done;
+  for (int i = -1; i < repeats && done; ++i) {
+    if (InterruptScope::interrupted()) {
+      done = fail("stopped");
+      break;
+    }
+    const int64_t length = i < 0 ? warm_up : test.length;
+    auto run = test.decode ? driver.decode(test.batch, test.depth, length, advance)
+                           : driver.prefill(test.batch, test.depth, length, advance);
+    if (!run) {
+      done = std::unexpected(run.error());
+    } else if (i >= 0) {
+      runs.push_back(*run);
+    }
+  }
+  progress.end();
+  MR_TRY(done);
+  return runs;
+}
+
+Result<> run_bench(const BenchFlags& flags) {
+  MR_TRY(check(flags));
+  MR_ASSIGN(EngineConfig config, flags.engine.parse(Purpose::kGenerate));
+  const std::vector<BenchTest> tests = tests_of(flags);
+  if (tests.empty()) return fail("nothing to measure: -p and -n are 0");
+  size_for_tests(tests, config);
+
+  InterruptScope interrupts;
+  ProgressBar progress;
+  auto rows = nlohmann::ordered_json::array();
+  if (!flags.json) MR_TRY(write_stdout(table_head()));
+  std::string bounds;
+  for (const int threads : flags.threads) {
+    config.threads = threads;
+    MR_ASSIGN(LoadedModel model, load_model(flags.model, config, progress));
+    BenchRow row;
+    MR_ASSIGN(row.model, describe(model));
+    const Execution& execution = model.runner->model().execution();
+    row.threads = model.threads;
+    row.isa = model.isa;
+    row.peak_kind = peak_kind_of(row.model, execution);
+    MR_ASSIGN(row.peaks, measure_peaks(model.threads, execution.isa, row.peak_kind));
+    bounds += fmt::format("{} threads ({}): read bandwidth {:.1f} GB/s", model.threads, model.isa,
+                          row.peaks.read_bandwidth / 1e9);
+    if (row.peaks.multiply_adds) {
+      bounds += fmt::format(", {} {:.0f} G multiply-adds/s", name_of(row.peak_kind),
+                            *row.peaks.multiply_adds / 1e9);
+    }
+    bounds += "\n";
+    BenchDriver driver(*model.runner, config.max_num_seqs, *config.max_model_len);
+    for (const BenchTest& test : tests) {
+      row.test = test;
+      MR_ASSIGN(row.runs, run_test(driver, test, flags.repeats, progress));
+      if (flags.json) {
+        rows.push_back(to_json(row));
+      } else {
+        MR_TRY(write_stdout(table_line(row)));
+      }
+    }
+  }
+  if (flags.json) return write_stdout(rows.dump(2) + "\n");
+  return write_stdout(
+      fmt::format("\nMedians of {} runs ± standard deviation. Bounds measured in this run:\n{}",
+                  flags.repeats, bounds));
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("bench", "Measure the speed of a model");
+  auto flags = std::make_shared<BenchFlags>();
+  command->add_option("MODEL", flags->model, "Path or name of a model")->capture_default_str();
+  const auto add_list = [&](const char* name, auto& values, const char* help) {
+    command->add_option(name, values, help)->delimiter(',')->capture_default_str();
+  };
+  add_list("-p,--n-prompt", flags->prompts, "Prompt lengths, 0: no such test");
+  add_list("-n,--n-gen", flags->generated, "Decode steps, 0: no such test");
+  add_list("-d,--n-depth", flags->depths, "Tokens in the cache before the test");
+  add_list("-b,--batch", flags->batches, "Sequences that run at once");
+  command->add_option("-r,--repetitions", flags->repeats, "Runs of each test; the median counts")
+      ->capture_default_str();
+  command->add_flag("--json", flags->json, "Print JSON instead of a table");
+  add_engine_flags(*command, flags->engine);
+  // These follow from the tests.
+  for (const char* name : {"--threads", "--max-model-len", "--max-num-seqs", "--num-blocks",
+                           "--kv-cache-memory"}) {
+    command->remove_option(command->get_option(name));
+  }
+  add_list("-t,--threads", flags->threads, "Numbers of threads; 0: the CPUs of this process");
+  command->footer(
+      "t/s counts the tokens of all sequences. Decode is compared with the bytes of weights and\n"
+      "cache that a step must read over the measured read bandwidth, prompts with the measured\n"
+      "peak of the instruction that multiplies.\n"
+      "Examples:\n"
+      "  millrace bench smollm2\n"
+      "  millrace bench smollm2 -p 512 -n 128 -d 0,4096 -b 1,4,16 -t 1,2 --json");
+  command->callback([flags, &exit_code] {
+    const Result<> done = run_bench(*flags);
+    if (done) return;
+    print_error(done.error());
+    exit_code = 1;
+  });
+}
+
+}  // namespace millrace

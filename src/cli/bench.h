@@ -1,0 +1,11 @@
+// `millrace bench`: speed of a model, beside what the machine can do.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace millrace {
+
+// Adds the subcommand. When it is chosen it runs in the callback and sets `exit_code`.
+void add_bench_command(CLI::App& app, int& exit_code);
+
+}  // namespace millrace

@@ -1,0 +1,107 @@
+#include "cli/line_editor.h"
+
+#include <clocale>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+
+#include <histedit.h>
+#include <unistd.h>
+
+#include "cli/interrupt.h"
+
+namespace millrace {
+
+struct LineEditor::State {
+  EditLine* editor = nullptr;
+  History* history = nullptr;
+  std::FILE* terminal = nullptr;  // owned if not stderr
+  const char* prompt = "";
+};
+
+namespace {
+
+char* prompt_of(EditLine* editor) {
+  const char** prompt = nullptr;
+  el_get(editor, EL_CLIENTDATA, &prompt);
+  return const_cast<char*>(*prompt);
+}
+
+}  // namespace
+
+LineEditor::LineEditor() : state_(std::make_unique<State>()) {
+  // Bytes above 127 are characters only in a UTF-8 locale.
+  std::setlocale(LC_CTYPE, "");
+  if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
+  if (!isatty(STDERR_FILENO)) state_->terminal = std::fopen("/dev/tty", "w");
+  std::FILE* out = state_->terminal ? state_->terminal : stderr;
+  state_->editor = el_init("millrace", stdin, out, out);
+  state_->history = history_init();
+  HistEvent event;
+  history(state_->history, &event, H_SETSIZE, 1000);
+  history(state_->history, &event, H_SETUNIQUE, 1);
+  el_set(state_->editor, EL_CLIENTDATA, &state_->prompt);
+  el_set(state_->editor, EL_PROMPT, prompt_of);
+  el_set(state_->editor, EL_EDITOR, "emacs");
+  el_set(state_->editor, EL_HIST, history, state_->history);
+  el_set(state_->editor, EL_SIGNAL, 0);
+  el_source(state_->editor, nullptr);
+}
+
+LineEditor::~LineEditor() {
+  history_end(state_->history);
+  el_end(state_->editor);
+  if (state_->terminal) std::fclose(state_->terminal);
+}
+
+Line LineEditor::read(const char* prompt) {
+  state_->prompt = prompt;
+  int count = 0;
+  const char* text = el_gets(state_->editor, &count);
+  if (InterruptScope::interrupted()) {
+    InterruptScope::clear();
+    el_reset(state_->editor);
+    std::fputc('\n', state_->terminal ? state_->terminal : stderr);
+    return {LineStatus::kInterrupted, {}};
+  }
+  if (text == nullptr || count <= 0) {
+    std::fputc('\n', state_->terminal ? state_->terminal : stderr);
+    return {LineStatus::kEnd, {}};
+  }
+  std::string line(text, static_cast<size_t>(count));
+  if (line.ends_with('\n')) line.pop_back();
+  return {LineStatus::kLine, std::move(line)};
+}
+
+void LineEditor::remember(const std::string& entry) {
+  HistEvent event;
+  history(state_->history, &event, H_ENTER, entry.c_str());
+}
+
+Line read_message(const std::function<Line(const char* prompt)>& read_line) {
+  constexpr std::string_view kQuotes = "\"\"\"";
+  Line message = read_line(">>> ");
+  if (message.status != LineStatus::kLine) return message;
+
+  if (message.text.starts_with(kQuotes)) {
+    std::string text = message.text.substr(kQuotes.size());
+    while (!text.ends_with(kQuotes)) {
+      const Line next = read_line("... ");
+      if (next.status == LineStatus::kInterrupted) return next;
+      if (next.status == LineStatus::kEnd) return {LineStatus::kLine, text};
+      text += '\n' + next.text;
+    }
+    text.resize(text.size() - kQuotes.size());
+    return {LineStatus::kLine, text};
+  }
+  while (message.text.ends_with('\\')) {
+    message.text.back() = '\n';
+    const Line next = read_line("... ");
+    if (next.status == LineStatus::kInterrupted) return next;
+    if (next.status == LineStatus::kEnd) break;
+    message.text += next.text;
+  }
+  return message;
+}
+
+}  // namespace millrace

@@ -1,0 +1,78 @@
+// The `millrace` program: one subcommand per task.
+//
+// Exit codes: 0 done, 1 an error at work (one line on standard error), 2 wrong usage, 130 stopped by
+// Ctrl-C.
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/bench.h"
+#include "cli/engine_flags.h"
+#include "cli/forward.h"
+#include "cli/inspect.h"
+#include "cli/render.h"
+#include "cli/run.h"
+#include "cli/tokenize.h"
+
+namespace millrace {
+namespace {
+
+constexpr int kUsageExitCode = 2;
+
+int usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  std::string command = "millrace";
+  for (const CLI::App* chosen : app.get_subcommands()) command += " " + chosen->get_name();
+  std::string message = error.what();
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  print_error({message + "; see " + command + " --help"});
+  return kUsageExitCode;
+}
+
+int main_of(int argc, char** argv) {
+  CLI::App app("Millrace runs language models on CPUs.", "millrace");
+  app.set_version_flag("--version", "millrace " MILLRACE_VERSION);
+  app.set_help_all_flag("--help-all", "Print the help of all commands");
+  app.require_subcommand(1);
+  app.footer(
+      "Examples:\n"
+      "  millrace run smollm2 -p \"What is a millrace?\"\n"
+      "  millrace run smollm2\n"
+      "  millrace bench smollm2 -p 512 -n 128\n"
+      "millrace COMMAND --help tells more. A model is a path (a folder with config.json, or a GGUF\n"
+      "file) or the name of one in the models folder.");
+  int exit_code = 0;
+  add_run_command(app, exit_code);
+  add_bench_command(app, exit_code);
+  add_forward_command(app, exit_code);
+  add_inspect_command(app, exit_code);
+  add_tokenize_command(app, exit_code);
+  add_render_command(app, exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) return usage_error(app, error);
+    app.exit(error);  // --help, --version
+  }
+  return exit_code;
+}
+
+}  // namespace
+}  // namespace millrace
+
+int main(int argc, char** argv) {
+  // A reader that goes away is an error of the next write, not the end of the process.
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    return millrace::main_of(argc, argv);
+  } catch (const std::bad_alloc&) {
+    millrace::print_error({"out of memory; try a smaller --max-model-len or --kv-cache-memory"});
+  } catch (const std::exception& error) {
+    millrace::print_error({error.what()});
+  }
+  return 1;
+}
