@@ -1,5 +1,9 @@
 #include "base/cpu.h"
 
+#include <cpuid.h>
+#include <sched.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -8,10 +12,6 @@
 #include <optional>
 #include <sstream>
 #include <vector>
-
-#include <cpuid.h>
-#include <sched.h>
-#include <unistd.h>
 
 namespace millrace {
 namespace {

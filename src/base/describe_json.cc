@@ -1,6 +1,7 @@
 #include "base/describe_json.h"
 
 #include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 namespace millrace {

@@ -1,9 +1,8 @@
 // JSON values in words, for error messages.
 #pragma once
 
-#include <string>
-
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 
 namespace millrace {
 

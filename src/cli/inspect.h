@@ -1,4 +1,5 @@
-// `millrace inspect MODEL`: what a checkpoint holds and what it takes in memory. Reads headers only.
+// `millrace inspect MODEL`: what a checkpoint holds and what it takes in memory. Reads headers
+// only.
 #pragma once
 
 #include <CLI/CLI.hpp>

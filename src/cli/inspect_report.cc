@@ -87,8 +87,9 @@ std::string human_count(int64_t count) {
 }
 
 std::string describe_rope(const RopeConfig& rope) {
-  std::string text = fmt::format("{}, theta {:g}, {} dimensions, {}", name_of(rope.type), rope.theta,
-                                 rope.rotary_dim, rope.interleaved ? "interleaved" : "half-split");
+  std::string text =
+      fmt::format("{}, theta {:g}, {} dimensions, {}", name_of(rope.type), rope.theta,
+                  rope.rotary_dim, rope.interleaved ? "interleaved" : "half-split");
   if (rope.type != RopeType::kDefault) text += fmt::format(", factor {:g}", rope.factor);
   if (!rope.freq_divisors.empty()) text += ", with frequency divisors";
   return text;
@@ -143,8 +144,9 @@ std::string to_text(const InspectReport& report) {
   add_line(text, "layers", std::to_string(config.num_layers));
   add_line(text, "hidden size", std::to_string(config.hidden_size));
   add_line(text, "intermediate size", std::to_string(config.intermediate_size));
-  add_line(text, "heads", fmt::format("{} ({} KV heads, head_dim {})", config.num_heads,
-                                      config.num_kv_heads, config.head_dim));
+  add_line(text, "heads",
+           fmt::format("{} ({} KV heads, head_dim {})", config.num_heads, config.num_kv_heads,
+                       config.head_dim));
   add_line(text, "vocabulary", std::to_string(config.vocab_size));
   add_line(text, "context length", std::to_string(config.max_position_embeddings));
   add_line(text, "RoPE", describe_rope(config.rope));
@@ -192,9 +194,8 @@ nlohmann::ordered_json to_json(const InspectReport& report) {
                                  {"weights_on_disk_bytes", report.file_bytes},
                                  {"weights_in_memory_bytes", report.weight_memory_bytes}};
   for (const auto& [name, share] : report.formats) {
-    json["formats"][name] = {{"tensors", share.tensors},
-                             {"parameters", share.parameters},
-                             {"bytes", share.bytes}};
+    json["formats"][name] = {
+        {"tensors", share.tensors}, {"parameters", share.parameters}, {"bytes", share.bytes}};
   }
   for (const KvCost& cost : report.kv) {
     json["kv_bytes_per_1000_tokens"][cost.dtype] = cost.bytes_per_1000_tokens;

@@ -36,8 +36,9 @@ double unit_bytes(std::string_view unit) {
   const auto at = std::ranges::find(kUnits, letter);
   const std::string_view rest = unit.substr(1);
   if (at == kUnits.end()) return 0;
-  const bool valid_rest = rest.empty() || (letter != 'B' && (rest == "B" || rest == "iB" ||
-                                                             rest == "ib" || rest == "b"));
+  const bool valid_rest =
+      rest.empty() ||
+      (letter != 'B' && (rest == "B" || rest == "iB" || rest == "ib" || rest == "b"));
   return valid_rest ? std::ldexp(1.0, 10 * static_cast<int>(at - kUnits.begin())) : 0;
 }
 
@@ -95,8 +96,8 @@ Result<NumericClass> parse_numeric_class(std::string_view value) {
 
 Result<int64_t> parse_memory_size(std::string_view option, std::string_view value) {
   double number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number,
-                                            std::chars_format::fixed);
+  const auto [end, error] =
+      std::from_chars(value.data(), value.data() + value.size(), number, std::chars_format::fixed);
   const std::string_view unit = value.substr(static_cast<size_t>(end - value.data()));
   const double bytes = error == std::errc() ? number * unit_bytes(unit) : 0;
   if (!(bytes >= 1 && bytes < 0x1p60)) {
@@ -154,20 +155,22 @@ Result<int64_t> resolve_num_blocks(const EngineConfig& engine, const ModelConfig
       kv_bytes_per_token(model, resolve_kv_cache_dtype(engine)) * engine.block_size;
   const int64_t one_sequence = divide_up(max_model_len, engine.block_size);
   if (engine.num_blocks || engine.kv_cache_memory) {
-    const int64_t blocks = engine.num_blocks.value_or(engine.kv_cache_memory.value_or(0) /
-                                                      block_bytes);
+    const int64_t blocks =
+        engine.num_blocks.value_or(engine.kv_cache_memory.value_or(0) / block_bytes);
     if (blocks < one_sequence) {
-      return fail("{}: {} blocks hold {} tokens, one sequence of --max-model-len {} needs {} blocks",
-                  engine.num_blocks ? "--num-blocks" : "--kv-cache-memory", blocks,
-                  blocks * engine.block_size, max_model_len, one_sequence);
+      return fail(
+          "{}: {} blocks hold {} tokens, one sequence of --max-model-len {} needs {} blocks",
+          engine.num_blocks ? "--num-blocks" : "--kv-cache-memory", blocks,
+          blocks * engine.block_size, max_model_len, one_sequence);
     }
     return std::min(blocks, kMaxBlocks);
   }
   const int64_t affordable = available_memory / 2 / block_bytes;
   if (affordable < one_sequence) {
-    return fail("the KV cache of one sequence of {} tokens takes {} MiB, half of the available "
-                "memory is {} MiB: lower --max-model-len or set --kv-cache-memory",
-                max_model_len, one_sequence * block_bytes >> 20, available_memory / 2 >> 20);
+    return fail(
+        "the KV cache of one sequence of {} tokens takes {} MiB, half of the available "
+        "memory is {} MiB: lower --max-model-len or set --kv-cache-memory",
+        max_model_len, one_sequence * block_bytes >> 20, available_memory / 2 >> 20);
   }
   return std::min({one_sequence * engine.max_num_seqs, affordable, kMaxBlocks});
 }

@@ -38,9 +38,11 @@ struct EngineConfig {
   Purpose purpose = Purpose::kGenerate;
 };
 
-// Option values, as the command line spells them. Errors name the option, the value and the choices.
-Result<std::optional<DType>> parse_dtype_option(std::string_view value);           // --dtype
-Result<std::optional<DType>> parse_kv_cache_dtype_option(std::string_view value);  // --kv-cache-dtype
+// Option values, as the command line spells them. Errors name the option, the value and the
+// choices.
+Result<std::optional<DType>> parse_dtype_option(std::string_view value);  // --dtype
+Result<std::optional<DType>> parse_kv_cache_dtype_option(
+    std::string_view value);  // --kv-cache-dtype
 Result<ActivationQuantization> parse_activation_quantization(std::string_view value);
 Result<NumericClass> parse_numeric_class(std::string_view value);
 // "2G", "512M", "1.5GiB", "1000000": bytes. Units are powers of 1024.

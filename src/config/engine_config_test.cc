@@ -1,8 +1,8 @@
 #include "config/engine_config.h"
 
-#include <limits>
-
 #include <gtest/gtest.h>
+
+#include <limits>
 
 namespace millrace {
 namespace {
@@ -42,11 +42,21 @@ TEST(EngineConfig, MemorySizes) {
     const char* text;
     int64_t bytes;  // 0: refused
   };
-  const Row table[] = {{"1000000", 1000000},  {"2G", int64_t{2} << 30}, {"512M", 512 << 20},
-                       {"1.5GiB", 3LL << 29}, {"4k", 4096},             {"7B", 7},
-                       {"3KB", 3072},         {"", 0},                  {"G", 0},
-                       {"-1G", 0},            {"1X", 0},                {"1GX", 0},
-                       {"nan", 0},            {"1e3", 0},               {"99999999T", 0}};
+  const Row table[] = {{"1000000", 1000000},
+                       {"2G", int64_t{2} << 30},
+                       {"512M", 512 << 20},
+                       {"1.5GiB", 3LL << 29},
+                       {"4k", 4096},
+                       {"7B", 7},
+                       {"3KB", 3072},
+                       {"", 0},
+                       {"G", 0},
+                       {"-1G", 0},
+                       {"1X", 0},
+                       {"1GX", 0},
+                       {"nan", 0},
+                       {"1e3", 0},
+                       {"99999999T", 0}};
   for (const Row& row : table) {
     const auto size = parse_memory_size("--kv-cache-memory", row.text);
     EXPECT_EQ(size.value_or(0), row.bytes) << row.text;
@@ -119,13 +129,13 @@ TEST(EngineConfig, Blocks) {
     int64_t expected;  // 0: error
   };
   const Row table[] = {
-      {std::nullopt, std::nullopt, 160, int64_t{1} << 40, 160},          // 16 sequences of 10 blocks
-      {std::nullopt, std::nullopt, 161, int64_t{1} << 40, 176},          // rounded up
-      {std::nullopt, std::nullopt, 160, 2 * 50 * block_bytes, 50},       // cut to half of memory
-      {std::nullopt, std::nullopt, 160, 2 * 9 * block_bytes, 0},         // not one sequence
-      {10, std::nullopt, 160, 0, 10},                                    // as asked
-      {9, std::nullopt, 160, 0, 0},                                      // not one sequence
-      {std::nullopt, 12 * block_bytes + 5, 160, 0, 12},                  // whole blocks
+      {std::nullopt, std::nullopt, 160, int64_t{1} << 40, 160},     // 16 sequences of 10 blocks
+      {std::nullopt, std::nullopt, 161, int64_t{1} << 40, 176},     // rounded up
+      {std::nullopt, std::nullopt, 160, 2 * 50 * block_bytes, 50},  // cut to half of memory
+      {std::nullopt, std::nullopt, 160, 2 * 9 * block_bytes, 0},    // not one sequence
+      {10, std::nullopt, 160, 0, 10},                               // as asked
+      {9, std::nullopt, 160, 0, 0},                                 // not one sequence
+      {std::nullopt, 12 * block_bytes + 5, 160, 0, 12},             // whole blocks
       {std::nullopt, 10 * block_bytes - 1, 160, 0, 0},
   };
   for (const Row& row : table) {

@@ -87,8 +87,10 @@ Result<Architecture> parse_architecture(const std::string& name) {
   if (name == "llama") return Architecture::kLlama;
   if (name == "qwen2") return Architecture::kQwen2;
   if (name == "qwen3") return Architecture::kQwen3;
-  return fail("metadata general.architecture: \"{}\" is not supported; supported: llama, qwen2, "
-              "qwen3", name);
+  return fail(
+      "metadata general.architecture: \"{}\" is not supported; supported: llama, qwen2, "
+      "qwen3",
+      name);
 }
 
 // A key below "<architecture>." that is not understood may change what the model computes.
@@ -99,13 +101,17 @@ Result<> check_keys(const ArchFields& fields) {
     const auto name = std::string_view(key).substr(prefix.size());
     if (std::ranges::find(kUnderstood, name) != std::end(kUnderstood)) continue;
     if (std::ranges::find(kHarmless, name) != std::end(kHarmless)) continue;
-    return fail("metadata {}: found {}; this key is not understood and may change what the model "
-                "computes", key, describe(value));
+    return fail(
+        "metadata {}: found {}; this key is not understood and may change what the model "
+        "computes",
+        key, describe(value));
   }
   MR_ASSIGN(const auto experts, fields.metadata().find_int(fields.key("expert_count")));
   if (experts.value_or(0) != 0) {
-    return fail("metadata {}: found {}, expected 0: mixtures of experts are not supported in this "
-                "architecture", fields.key("expert_count"), *experts);
+    return fail(
+        "metadata {}: found {}, expected 0: mixtures of experts are not supported in this "
+        "architecture",
+        fields.key("expert_count"), *experts);
   }
   MR_ASSIGN(const auto window, fields.metadata().find_int(fields.key("attention.sliding_window")));
   if (window.value_or(0) != 0) {
@@ -132,7 +138,8 @@ Result<> parse_sizes(const ArchFields& fields, ModelConfig& config) {
   if (!key_length && config.hidden_size % config.num_heads != 0) {
     return fields.out_of_range("attention.head_count", config.num_heads,
                                fmt::format("a divisor of embedding_length {}, as there is no "
-                                           "attention.key_length", config.hidden_size));
+                                           "attention.key_length",
+                                           config.hidden_size));
   }
   config.head_dim = key_length.value_or(config.hidden_size / config.num_heads);
   if (value_length && *value_length != config.head_dim) {
@@ -193,7 +200,8 @@ Result<> parse_rope_scaling(const ArchFields& fields, RopeConfig& rope) {
   MR_ASSIGN(const auto factor, fields.find_positive("rope.scaling.factor", 1e4));
   MR_ASSIGN(const auto older, fields.find_positive("rope.scale_linear", 1e4));
   rope.factor = factor.value_or(older.value_or(1.0));
-  if (rope.factor < 1.0) return fields.out_of_range("rope.scaling.factor", rope.factor, "at least 1");
+  if (rope.factor < 1.0)
+    return fields.out_of_range("rope.scaling.factor", rope.factor, "at least 1");
   // A factor without a type is a linear one.
   const std::string name = type.value_or(rope.factor != 1.0 ? "linear" : "none");
   if (name == "none") {

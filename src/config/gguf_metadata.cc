@@ -61,14 +61,15 @@ int64_t GgufArray::size() const {
 }
 
 std::string describe(const GgufValue& value) {
-  return std::visit(
-      Overloaded{[](int64_t number) { return fmt::format("integer {}", number); },
-                 [](uint64_t number) { return fmt::format("integer {}", number); },
-                 [](double number) { return fmt::format("number {}", number); },
-                 [](bool flag) { return std::string(flag ? "true" : "false"); },
-                 [](const std::string& text) { return "string " + quote(text); },
-                 [](const GgufArray& array) { return fmt::format("an array of {}", array.size()); }},
-      value);
+  return std::visit(Overloaded{[](int64_t number) { return fmt::format("integer {}", number); },
+                               [](uint64_t number) { return fmt::format("integer {}", number); },
+                               [](double number) { return fmt::format("number {}", number); },
+                               [](bool flag) { return std::string(flag ? "true" : "false"); },
+                               [](const std::string& text) { return "string " + quote(text); },
+                               [](const GgufArray& array) {
+                                 return fmt::format("an array of {}", array.size());
+                               }},
+                    value);
 }
 
 const GgufValue* GgufMetadata::find(std::string_view key) const {

@@ -20,8 +20,8 @@ struct GgufArray;
 using GgufValue = std::variant<int64_t, uint64_t, double, bool, std::string, GgufArray>;
 
 struct GgufArray {
-  std::variant<std::vector<int64_t>, std::vector<uint64_t>, std::vector<double>,
-               std::vector<bool>, std::vector<std::string>, std::vector<GgufArray>>
+  std::variant<std::vector<int64_t>, std::vector<uint64_t>, std::vector<double>, std::vector<bool>,
+               std::vector<std::string>, std::vector<GgufArray>>
       values;
   int64_t size() const;
 };

@@ -122,8 +122,10 @@ Result<> parse_sizes(JsonFields& fields, ModelConfig& config) {
   MR_ASSIGN(config.max_position_embeddings,
             fields.get_int("max_position_embeddings", {1, kMaxPosition}));
   if (!head_dim && hidden % heads != 0) {
-    return fail("field num_attention_heads: found {}, expected a divisor of hidden_size {}, as "
-                "there is no head_dim", heads, hidden);
+    return fail(
+        "field num_attention_heads: found {}, expected a divisor of hidden_size {}, as "
+        "there is no head_dim",
+        heads, hidden);
   }
   config.hidden_size = static_cast<int>(hidden);
   config.intermediate_size = static_cast<int>(intermediate);
@@ -138,8 +140,9 @@ Result<> parse_sizes(JsonFields& fields, ModelConfig& config) {
 Result<> check_full_attention(JsonFields& fields, const ModelConfig& config) {
   MR_ASSIGN(const auto sliding, fields.find_bool("use_sliding_window"));
   if (sliding.value_or(false)) {
-    return fail("field use_sliding_window: found true, expected false: sliding windows are not "
-                "supported");
+    return fail(
+        "field use_sliding_window: found true, expected false: sliding windows are not "
+        "supported");
   }
   const nlohmann::json* window = fields.find("sliding_window");
   if (window != nullptr && config.architecture == Architecture::kLlama) {
@@ -224,8 +227,7 @@ Result<ModelConfig> parse_hf_config(const nlohmann::json& json) {
   ModelConfig config;
   MR_ASSIGN(config.architecture, parse_architecture(fields));
   MR_TRY(parse_sizes(fields, config));
-  MR_ASSIGN(config.rope,
-            parse_hf_rope(fields, config.head_dim, config.max_position_embeddings));
+  MR_ASSIGN(config.rope, parse_hf_rope(fields, config.head_dim, config.max_position_embeddings));
   MR_TRY(parse_biases_and_norms(fields, config));
   MR_TRY(check_full_attention(fields, config));
   MR_TRY(parse_dtype_field(fields, config));

@@ -81,7 +81,9 @@ Result<const nlohmann::json*> find_dict(JsonFields& fields, std::string& name) {
 }  // namespace
 
 double yarn_attention_factor(double factor, double mscale, double mscale_all_dim) {
-  const auto m = [factor](double s) { return factor <= 1 ? 1.0 : 0.1 * s * std::log(factor) + 1.0; };
+  const auto m = [factor](double s) {
+    return factor <= 1 ? 1.0 : 0.1 * s * std::log(factor) + 1.0;
+  };
   if (mscale != 0 && mscale_all_dim != 0) return m(mscale) / m(mscale_all_dim);
   return m(1);
 }

@@ -13,8 +13,8 @@ namespace millrace {
 // top-level key, and that over the default. rotary_dim is set from `head_dim`.
 Result<RopeConfig> parse_hf_rope(JsonFields& fields, int head_dim, int64_t max_position_embeddings);
 
-// YaRN's multiplier of cos and sin when none is given: m(mscale) / m(mscale_all_dim) if both are set
-// and not 0, else m(1), where m(s) = 0.1 s ln(factor) + 1.
+// YaRN's multiplier of cos and sin when none is given: m(mscale) / m(mscale_all_dim) if both are
+// set and not 0, else m(1), where m(s) = 0.1 s ln(factor) + 1.
 double yarn_attention_factor(double factor, double mscale, double mscale_all_dim);
 
 }  // namespace millrace

@@ -87,9 +87,10 @@ Result<> JsonFields::check_rest(std::span<const std::string_view> ignored_prefix
     bool ignored = false;
     for (const auto prefix : ignored_prefixes) ignored = ignored || name.starts_with(prefix);
     if (ignored) continue;
-    return fail("field {}{}: found {}; this field is not understood and may change what the model "
-                "computes; remove it if it does not",
-                prefix_, name, describe(value));
+    return fail(
+        "field {}{}: found {}; this field is not understood and may change what the model "
+        "computes; remove it if it does not",
+        prefix_, name, describe(value));
   }
   return {};
 }

@@ -3,12 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "config/gguf_metadata.h"
@@ -64,10 +63,10 @@ struct ModelConfig {
   RopeConfig rope;
   int64_t max_position_embeddings = 0;
   bool tie_word_embeddings = false;
-  bool qkv_bias = false;  // q, k and v projections
-  bool o_bias = false;    // output projection
-  bool mlp_bias = false;  // gate, up and down projections
-  bool qk_norm = false;   // RMS norm over head_dim of each head of q and of k, before RoPE
+  bool qkv_bias = false;      // q, k and v projections
+  bool o_bias = false;        // output projection
+  bool mlp_bias = false;      // gate, up and down projections
+  bool qk_norm = false;       // RMS norm over head_dim of each head of q and of k, before RoPE
   DType dtype = DType::kF32;  // the type the checkpoint was published in
   std::vector<int64_t> eos_token_ids;  // ascending, may be empty
   std::optional<int64_t> bos_token_id;

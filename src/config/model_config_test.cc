@@ -1,8 +1,8 @@
 #include "config/model_config.h"
 
-#include <cmath>
-
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 namespace millrace {
 namespace {
@@ -28,8 +28,8 @@ json qwen2() {
   config.erase("head_dim");
   config.erase("attention_bias");
   config.erase("mlp_bias");
-  config["layer_types"] = json::array(
-      {"full_attention", "full_attention", "full_attention", "full_attention"});
+  config["layer_types"] =
+      json::array({"full_attention", "full_attention", "full_attention", "full_attention"});
   config["max_window_layers"] = 28;
   config["sliding_window"] = 4096;
   config["use_sliding_window"] = false;
@@ -101,9 +101,10 @@ TEST(HfConfig, HeadDimMayBeNullOrAbsent) {
   config.erase("head_dim");
   EXPECT_EQ(parse_hf_config(config)->head_dim, 16);
   config["num_attention_heads"] = 6;
-  EXPECT_EQ(error_of(config),
-            "field num_attention_heads: found 6, expected a divisor of hidden_size 128, as there is "
-            "no head_dim");
+  EXPECT_EQ(
+      error_of(config),
+      "field num_attention_heads: found 6, expected a divisor of hidden_size 128, as there is "
+      "no head_dim");
 }
 
 TEST(HfConfig, AbsentKvHeadsMeanOnePerHead) {
@@ -215,7 +216,8 @@ TEST(HfConfig, BadRopeIsAnError) {
        "field beta_fast: found 1, expected at least beta_slow 2"},
       {R"({"rope_scaling": "yarn"})", "field rope_scaling: found \"yarn\", expected an object"},
       {R"({"rope_scaling": {"type": "yarn", "factor": 8, "mrope_section": [1, 2]}})",
-       "field rope_scaling.mrope_section: found an array of 2; this field is not understood and may "
+       "field rope_scaling.mrope_section: found an array of 2; this field is not understood and "
+       "may "
        "change what the model computes; remove it if it does not"},
       {R"({"rope_scaling": {"type": "linear", "factor": 8}, "rope_parameters": {}})",
        "fields rope_parameters and rope_scaling: both are there and differ, expected one"},
@@ -237,8 +239,7 @@ TEST(HfConfig, EveryBadFieldIsAnErrorThatNamesIt) {
   const Row table[] = {
       {"hidden_size", nullptr,
        "field hidden_size: missing, expected an integer from 1 to 16777216"},
-      {"hidden_size", "-1",
-       "field hidden_size: found -1, expected an integer from 1 to 16777216"},
+      {"hidden_size", "-1", "field hidden_size: found -1, expected an integer from 1 to 16777216"},
       {"hidden_size", "1.5",
        "field hidden_size: found 1.5, expected an integer from 1 to 16777216"},
       {"hidden_size", "2000000", "hidden size: found 2000000, expected 1 to 1048576"},
@@ -261,7 +262,8 @@ TEST(HfConfig, EveryBadFieldIsAnErrorThatNamesIt) {
       {"max_position_embeddings", nullptr,
        "field max_position_embeddings: missing, expected an integer from 1 to 1073741824"},
       {"rms_norm_eps", "0", "field rms_norm_eps: found 0, expected a number from 1e-30 to 0.5"},
-      {"rms_norm_eps", "true", "field rms_norm_eps: found true, expected a number from 1e-30 to 0.5"},
+      {"rms_norm_eps", "true",
+       "field rms_norm_eps: found true, expected a number from 1e-30 to 0.5"},
       {"hidden_act", "\"gelu\"", "field hidden_act: found \"gelu\", expected \"silu\""},
       {"tie_word_embeddings", "1", "field tie_word_embeddings: found 1, expected true or false"},
       {"attention_bias", "\"yes\"", "field attention_bias: found \"yes\", expected true or false"},
@@ -290,7 +292,8 @@ TEST(HfConfig, EveryBadFieldIsAnErrorThatNamesIt) {
        "field logit_scale: found 2.0; this field is not understood and may change what the model "
        "computes; remove it if it does not"},
       {"final_logit_softcapping", "30.0",
-       "field final_logit_softcapping: found 30.0; this field is not understood and may change what "
+       "field final_logit_softcapping: found 30.0; this field is not understood and may change "
+       "what "
        "the model computes; remove it if it does not"},
   };
   for (const Row& row : table) {
@@ -304,7 +307,8 @@ TEST(HfConfig, EveryBadFieldIsAnErrorThatNamesIt) {
 
 TEST(HfConfig, HarmlessFieldsAreIgnored) {
   json config = llama();
-  config.update(json::parse(R"({"_name_or_path": "x", "unsloth_version": "1", "torch_dtype": "float16",
+  config.update(
+      json::parse(R"({"_name_or_path": "x", "unsloth_version": "1", "torch_dtype": "float16",
       "is_llama_config": true, "rope_interleaved": false, "logit_scale": null, "auto_map": {"a": 1},
       "transformers.js_config": {"kv_cache_dtype": {"q4f16": "float16"}}, "embedding_multiplier": null})"));
   EXPECT_EQ(error_of(config), "no error");
@@ -330,16 +334,15 @@ class GgufConfig : public ::testing::Test {
   static Result<ModelConfig> parse(const std::string& arch,
                                    std::vector<std::pair<std::string, GgufValue>> changes = {},
                                    const GgufTensorFacts& facts = {}) {
-    std::map<std::string, GgufValue> values = {
-        {"block_count", uint64_t{4}},
-        {"context_length", uint64_t{512}},
-        {"embedding_length", uint64_t{128}},
-        {"feed_forward_length", uint64_t{192}},
-        {"attention.head_count", uint64_t{8}},
-        {"attention.head_count_kv", uint64_t{2}},
-        {"attention.layer_norm_rms_epsilon", 1e-5},
-        {"rope.freq_base", 100000.0},
-        {"vocab_size", uint64_t{384}}};
+    std::map<std::string, GgufValue> values = {{"block_count", uint64_t{4}},
+                                               {"context_length", uint64_t{512}},
+                                               {"embedding_length", uint64_t{128}},
+                                               {"feed_forward_length", uint64_t{192}},
+                                               {"attention.head_count", uint64_t{8}},
+                                               {"attention.head_count_kv", uint64_t{2}},
+                                               {"attention.layer_norm_rms_epsilon", 1e-5},
+                                               {"rope.freq_base", 100000.0},
+                                               {"vocab_size", uint64_t{384}}};
     for (auto& [name, value] : changes) values[name] = value;
     GgufMetadata metadata;
     metadata.insert("general.architecture", arch);
@@ -366,8 +369,8 @@ TEST_F(GgufConfig, Architectures) {
   EXPECT_TRUE(qwen2_config->qkv_bias);
   EXPECT_FALSE(qwen2_config->rope.interleaved || qwen2_config->tie_word_embeddings);
   EXPECT_EQ(qwen2_config->vocab_size, 400);
-  const auto qwen3_config = parse("qwen3", {{"attention.key_length", uint64_t{32}},
-                                            {"attention.value_length", uint64_t{32}}});
+  const auto qwen3_config = parse(
+      "qwen3", {{"attention.key_length", uint64_t{32}}, {"attention.value_length", uint64_t{32}}});
   EXPECT_TRUE(qwen3_config->qk_norm);
   EXPECT_EQ(qwen3_config->head_dim, 32);
   EXPECT_EQ(error_of(parse("mamba")),
@@ -377,8 +380,9 @@ TEST_F(GgufConfig, Architectures) {
 
 TEST_F(GgufConfig, RopeScaling) {
   EXPECT_EQ(parse("llama", {{"rope.scaling.factor", 2.0}})->rope.type, RopeType::kLinear);
-  EXPECT_EQ(parse("llama", {{"rope.scaling.type", "none"}, {"rope.scaling.factor", 2.0}})->rope.type,
-            RopeType::kDefault);
+  EXPECT_EQ(
+      parse("llama", {{"rope.scaling.type", "none"}, {"rope.scaling.factor", 2.0}})->rope.type,
+      RopeType::kDefault);
   const auto yarn = parse("qwen2", {{"rope.scaling.type", "yarn"},
                                     {"rope.scaling.factor", 4.0},
                                     {"rope.scaling.original_context_length", uint64_t{128}}});
@@ -409,7 +413,8 @@ TEST_F(GgufConfig, BadKeysAreErrorsThatNameThem) {
       {"block_count", std::string("four"),
        "metadata llama.block_count: found string \"four\", expected an integer"},
       {"attention.head_count", uint64_t{7},
-       "metadata llama.attention.head_count: found 7, expected a divisor of embedding_length 128, as "
+       "metadata llama.attention.head_count: found 7, expected a divisor of embedding_length 128, "
+       "as "
        "there is no attention.key_length"},
       {"attention.head_count_kv", uint64_t{3},
        "number of KV heads: found 3, expected a divisor of the 8 heads"},
@@ -425,7 +430,8 @@ TEST_F(GgufConfig, BadKeysAreErrorsThatNameThem) {
        "metadata llama.expert_count: found 8, expected 0: mixtures of experts are not supported in "
        "this architecture"},
       {"attention.sliding_window", uint64_t{4096},
-       "metadata llama.attention.sliding_window: found 4096, expected none: sliding windows are not "
+       "metadata llama.attention.sliding_window: found 4096, expected none: sliding windows are "
+       "not "
        "supported"},
       {"attention.causal", false, "metadata llama.attention.causal: found false, expected true"},
       {"logit_scale", 2.0,

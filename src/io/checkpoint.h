@@ -1,18 +1,18 @@
-// One view over both kinds of checkpoint: a GGUF model, or a folder with safetensors and config.json.
+// One view over both kinds of checkpoint: a GGUF model, or a folder with safetensors and
+// config.json.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "io/gguf.h"

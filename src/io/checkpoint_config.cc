@@ -68,8 +68,7 @@ Result<ModelConfig> config_of_folder(const Checkpoint& checkpoint) {
 }  // namespace
 
 Result<ModelConfig> read_model_config(const Checkpoint& checkpoint) {
-  auto config =
-      checkpoint.is_gguf() ? config_of(*checkpoint.gguf()) : config_of_folder(checkpoint);
+  auto config = checkpoint.is_gguf() ? config_of(*checkpoint.gguf()) : config_of_folder(checkpoint);
   if (!config) return fail_in(checkpoint.path(), config.error());
   return config;
 }

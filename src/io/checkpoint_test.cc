@@ -71,8 +71,8 @@ TEST(Checkpoint, BadPlacesAreErrors) {
   const std::string& path = folder.path();
   EXPECT_EQ(Checkpoint::open(folder.file("none")).error().message,
             folder.file("none") + ": no such file or folder");
-  EXPECT_EQ(Checkpoint::open(path).error().message,
-            path + ": no config.json in this folder, and " + path + ": no .gguf file in this folder");
+  EXPECT_EQ(Checkpoint::open(path).error().message, path + ": no config.json in this folder, and " +
+                                                        path + ": no .gguf file in this folder");
   folder.write("config.json", kConfig);
   EXPECT_EQ(Checkpoint::open(path).error().message,
             path + ": no model.safetensors and no model.safetensors.index.json in this folder");
@@ -89,9 +89,9 @@ TEST(Checkpoint, EndTokensAreTheUnionOfAllDeclared) {
   EXPECT_EQ(config->eos_token_ids, (std::vector<int64_t>{2, 3, 5}));
   folder.write("generation_config.json", R"({"eos_token_id": 99})");
   config = read_model_config(*Checkpoint::open(folder.path()));
-  EXPECT_EQ(config.error().message,
-            folder.path() +
-                ": generation_config.json: end token: found 99, expected a token below 8");
+  EXPECT_EQ(
+      config.error().message,
+      folder.path() + ": generation_config.json: end token: found 99, expected a token below 8");
 }
 
 TEST(Checkpoint, ConfigErrorsNameTheFile) {
@@ -100,9 +100,10 @@ TEST(Checkpoint, ConfigErrorsNameTheFile) {
   folder.write("config.json", R"({"architectures": ["MysteryForCausalLM"]})");
   const auto config = read_model_config(*Checkpoint::open(folder.path()));
   EXPECT_EQ(config.error().message,
-            folder.path() + ": config.json: field architectures: architecture "
-                            "\"MysteryForCausalLM\" is not supported; supported: LlamaForCausalLM, "
-                            "Qwen2ForCausalLM, Qwen3ForCausalLM");
+            folder.path() +
+                ": config.json: field architectures: architecture "
+                "\"MysteryForCausalLM\" is not supported; supported: LlamaForCausalLM, "
+                "Qwen2ForCausalLM, Qwen3ForCausalLM");
 }
 
 TEST(Checkpoint, RopeDivisorsAreRead) {

@@ -41,11 +41,11 @@ constexpr std::array<TypeId, kNumWeightFormats> kTypes = {{{0, WeightFormat::kF3
 // Names of types that exist and are not supported, for messages.
 std::string unsupported_name(uint32_t id) {
   static constexpr std::array<std::pair<uint32_t, std::string_view>, 22> kNames = {
-      {{9, "Q8_1"},     {10, "Q2_K"},    {11, "Q3_K"},   {15, "Q8_K"},   {16, "IQ2_XXS"},
-       {17, "IQ2_XS"},  {18, "IQ3_XXS"}, {19, "IQ1_S"},  {20, "IQ4_NL"}, {21, "IQ3_S"},
-       {22, "IQ2_S"},   {23, "IQ4_XS"},  {24, "I8"},     {25, "I16"},    {26, "I32"},
-       {27, "I64"},     {28, "F64"},     {29, "IQ1_M"},  {34, "TQ1_0"},  {35, "TQ2_0"},
-       {39, "MXFP4"},   {40, "NVFP4"}}};
+      {{9, "Q8_1"},    {10, "Q2_K"},    {11, "Q3_K"},  {15, "Q8_K"},   {16, "IQ2_XXS"},
+       {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"},
+       {22, "IQ2_S"},  {23, "IQ4_XS"},  {24, "I8"},    {25, "I16"},    {26, "I32"},
+       {27, "I64"},    {28, "F64"},     {29, "IQ1_M"}, {34, "TQ1_0"},  {35, "TQ2_0"},
+       {39, "MXFP4"},  {40, "NVFP4"}}};
   for (const auto& [known, name] : kNames) {
     if (known == id) return std::string(name);
   }
@@ -129,8 +129,8 @@ Result<int64_t> alignment_of(const GgufMetadata& metadata) {
 Result<> locate(std::vector<Described>& described, int64_t header_end, int64_t alignment,
                 std::span<const std::byte> file) {
   const int64_t data_begin = (header_end + alignment - 1) / alignment * alignment;
-  const auto data = file.subspan(
-      static_cast<size_t>(std::min(data_begin, static_cast<int64_t>(file.size()))));
+  const auto data =
+      file.subspan(static_cast<size_t>(std::min(data_begin, static_cast<int64_t>(file.size()))));
   std::vector<std::pair<int64_t, const Described*>> by_offset;
   for (Described& item : described) {
     GgufTensor& tensor = item.tensor;
@@ -250,8 +250,10 @@ Result<Gguf> Gguf::open(const std::string& path) {
 Result<> Gguf::open_parts(const std::string& path, int64_t parts) {
   const auto prefix = split_prefix(path);
   if (!prefix) {
-    return fail("{}: is a part of a model split into {} files; its name must end with "
-                "-00001-of-{:05}.gguf for the others to be found", path, parts, parts);
+    return fail(
+        "{}: is a part of a model split into {} files; its name must end with "
+        "-00001-of-{:05}.gguf for the others to be found",
+        path, parts, parts);
   }
   std::optional<int64_t> expected_tensors;
   for (int64_t part = 0; part < parts; ++part) {

@@ -1,5 +1,5 @@
-// GGUF: reading v2 and v3 files, whole or split. The format: magic, version, counts, typed key-value
-// pairs, tensor descriptions, aligned data; everything little-endian.
+// GGUF: reading v2 and v3 files, whole or split. The format: magic, version, counts, typed
+// key-value pairs, tensor descriptions, aligned data; everything little-endian.
 #pragma once
 
 #include <cstddef>

@@ -8,8 +8,8 @@ namespace {
 
 constexpr size_t kMaxNameBytes = 1024;
 constexpr int kMaxArrayDepth = 4;
-// Far above what models hold (a vocabulary has some 10^5 entries): keeps a damaged length in a large
-// file from taking absurd memory.
+// Far above what models hold (a vocabulary has some 10^5 entries): keeps a damaged length in a
+// large file from taking absurd memory.
 constexpr uint64_t kMaxStringBytes = uint64_t{64} << 20;
 constexpr uint64_t kMaxArrayItems = uint64_t{1} << 26;
 
@@ -146,7 +146,8 @@ Result<GgufArray> GgufReader::array(int depth) {
   MR_ASSIGN(const uint32_t type, number<uint32_t>());
   MR_ASSIGN(const uint64_t count, number<uint64_t>());
   if (count > kMaxArrayItems - array_items_) {
-    return fail("arrays of more than {} items in all; expected a vocabulary at most", kMaxArrayItems);
+    return fail("arrays of more than {} items in all; expected a vocabulary at most",
+                kMaxArrayItems);
   }
   array_items_ += count;
   switch (type) {

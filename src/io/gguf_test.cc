@@ -82,7 +82,8 @@ TEST(Gguf, GettersAreTyped) {
   EXPECT_EQ(*metadata.find_int("none"), std::nullopt);
   EXPECT_EQ(metadata.get_int("u64").error().message,
             "metadata u64: found integer 18446744073709551615, expected an integer");
-  EXPECT_EQ(metadata.get_int("none").error().message, "metadata none: missing, expected an integer");
+  EXPECT_EQ(metadata.get_int("none").error().message,
+            "metadata none: missing, expected an integer");
   EXPECT_EQ(metadata.find_int("string").error().message,
             "metadata string: found string \"text\", expected an integer");
   EXPECT_EQ(metadata.get_strings("ints").error().message,
@@ -140,10 +141,8 @@ TEST(Gguf, DamagedFilesAreErrors) {
       {header("GGML", 3, 0, 0), "not a GGUF file: it does not begin with \"GGUF\""},
       {ByteWriter().raw(std::string_view("GG")).bytes(),
        "the file ends at byte 2, within its header: it is cut off"},
-      {header("GGUF", 1, 0, 0),
-       "GGUF version 1, supported are 2 and 3: convert the model again"},
-      {header("GGUF", 0x03000000, 0, 0),
-       "a big-endian GGUF file: convert it to little-endian"},
+      {header("GGUF", 1, 0, 0), "GGUF version 1, supported are 2 and 3: convert the model again"},
+      {header("GGUF", 0x03000000, 0, 0), "a big-endian GGUF file: convert it to little-endian"},
       {header("GGUF", 3, UINT64_MAX, 0),
        "18446744073709551615 tensors cannot be in 0 bytes: the file is damaged or cut off"},
       {header("GGUF", 3, 0, 1),
@@ -151,7 +150,8 @@ TEST(Gguf, DamagedFilesAreErrors) {
       {duplicate.build(), "metadata a: is there twice"},
       {huge_array.build(),
        "metadata a: arrays of more than 67108864 items in all; expected a vocabulary at most"},
-      {long_strings.build(), "metadata a: the file ends at byte 64, within its header: it is cut off"},
+      {long_strings.build(),
+       "metadata a: the file ends at byte 64, within its header: it is cut off"},
       {deep.build(), "metadata a: arrays nest deeper than 4 levels"},
       {unknown_type.build(), "metadata a: value type 13 is not known"},
       {bad_bool.build(), "metadata a: found 2 where true (1) or false (0) is expected"},
@@ -216,8 +216,7 @@ class SplitTest : public ::testing::Test {
 TEST_F(SplitTest, AnyPartOpensTheWhole) {
   for (int part = 1; part <= 3; ++part) write_part(part, part - 1, 3, 3);
   for (int part = 1; part <= 3; ++part) {
-    const auto model =
-        Gguf::open(folder_.file("m-0000" + std::to_string(part) + "-of-00003.gguf"));
+    const auto model = Gguf::open(folder_.file("m-0000" + std::to_string(part) + "-of-00003.gguf"));
     ASSERT_TRUE(model) << model.error().message;
     EXPECT_EQ(model->files().size(), 3u);
     EXPECT_EQ(model->tensors().size(), 3u);

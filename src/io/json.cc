@@ -28,8 +28,8 @@ Position position_of(std::string_view text, size_t offset) {
   return position;
 }
 
-// The offset of the first bracket that nests deeper than allowed, or npos. Looks at brackets outside
-// of strings only; a text that is no JSON is the parser's business.
+// The offset of the first bracket that nests deeper than allowed, or npos. Looks at brackets
+// outside of strings only; a text that is no JSON is the parser's business.
 size_t too_deep_at(std::string_view text, int max_depth) {
   int depth = 0;
   bool in_string = false;

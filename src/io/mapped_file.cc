@@ -1,13 +1,13 @@
 #include "io/mapped_file.h"
 
-#include <cerrno>
-#include <cstring>
-#include <utility>
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
 
 namespace millrace {
 namespace {
@@ -47,8 +47,8 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   if (S_ISDIR(status.st_mode)) return fail("{}: is a folder, expected a file", path);
   if (!S_ISREG(status.st_mode)) return fail("{}: is not a regular file", path);
   if (status.st_size == 0) return fail("{}: the file is empty", path);
-  void* data = mmap(nullptr, static_cast<size_t>(status.st_size), PROT_READ, MAP_PRIVATE, fd.get(),
-                    0);
+  void* data =
+      mmap(nullptr, static_cast<size_t>(status.st_size), PROT_READ, MAP_PRIVATE, fd.get(), 0);
   if (data == MAP_FAILED) return fail("{}: cannot be mapped: {}", path, std::strerror(errno));
   MappedFile file;
   file.path_ = path;

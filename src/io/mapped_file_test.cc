@@ -1,11 +1,10 @@
 #include "io/mapped_file.h"
 
-#include <cstring>
-#include <utility>
-
+#include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <gtest/gtest.h>
+#include <cstring>
+#include <utility>
 
 #include "io/test_files.h"
 

@@ -48,7 +48,8 @@ std::vector<std::string> model_search_dirs() {
   return dirs;
 }
 
-Result<std::string> resolve_model_path(std::string_view name, const std::vector<std::string>& dirs) {
+Result<std::string> resolve_model_path(std::string_view name,
+                                       const std::vector<std::string>& dirs) {
   if (name.empty()) return fail("the model's name is empty; expected a path or a name");
   const std::string wanted(name);
   if (is_there(wanted)) return wanted;

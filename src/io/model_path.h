@@ -13,9 +13,9 @@ namespace millrace {
 // millrace/models in the cache folder (XDG_CACHE_HOME, or ~/.cache).
 std::vector<std::string> model_search_dirs();
 
-// A path that exists is itself. Otherwise `name` is looked for in `dirs` as NAME (a folder or file),
-// NAME.gguf, and, if NAME is a folder without config.json, the GGUF model in it. The error lists
-// where it looked.
+// A path that exists is itself. Otherwise `name` is looked for in `dirs` as NAME (a folder or
+// file), NAME.gguf, and, if NAME is a folder without config.json, the GGUF model in it. The error
+// lists where it looked.
 Result<std::string> resolve_model_path(std::string_view name, const std::vector<std::string>& dirs);
 
 // The GGUF model in a folder: its only .gguf file, or the first part of its only split model.

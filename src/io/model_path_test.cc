@@ -1,8 +1,7 @@
 #include "io/model_path.h"
 
-#include <stdlib.h>
-
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include "base/env.h"
 #include "io/test_files.h"

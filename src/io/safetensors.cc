@@ -85,8 +85,8 @@ Result<SafetensorsTensor> parse_tensor(const std::string& name, const nlohmann::
                 describe(entry));
   }
   const auto& type = entry["dtype"];
-  const auto dtype = type.is_string() ? parse_type(type.get_ref<const std::string&>())
-                                      : std::optional<DType>();
+  const auto dtype =
+      type.is_string() ? parse_type(type.get_ref<const std::string&>()) : std::optional<DType>();
   if (!dtype) return fail("tensor {}: element type {} is not supported", name, describe(type));
   MR_ASSIGN(std::vector<int64_t> shape, parse_shape(name, entry["shape"]));
   const auto& offsets = entry["data_offsets"];
@@ -121,8 +121,9 @@ Result<> check_coverage(std::vector<SafetensorsTensor>& tensors, std::span<const
   const std::byte* covered = data.data();
   for (const auto& tensor : tensors) {
     if (tensor.bytes.data() != covered) {
-      return fail("tensor {}: its data begin at byte {}, expected {}: tensors overlap or leave a gap",
-                  tensor.name, tensor.bytes.data() - data.data(), covered - data.data());
+      return fail(
+          "tensor {}: its data begin at byte {}, expected {}: tensors overlap or leave a gap",
+          tensor.name, tensor.bytes.data() - data.data(), covered - data.data());
     }
     covered += tensor.bytes.size();
   }
@@ -180,7 +181,8 @@ Result<std::string> find_in_folder(const std::string& folder) {
     std::error_code ignored;
     if (std::filesystem::exists(base / name, ignored)) return (base / name).string();
   }
-  return fail("{}: no model.safetensors and no model.safetensors.index.json in this folder", folder);
+  return fail("{}: no model.safetensors and no model.safetensors.index.json in this folder",
+              folder);
 }
 
 }  // namespace

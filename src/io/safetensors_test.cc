@@ -1,8 +1,8 @@
 #include "io/safetensors.h"
 
-#include <cstring>
-
 #include <gtest/gtest.h>
+
+#include <cstring>
 
 #include "io/test_files.h"
 
@@ -13,10 +13,7 @@ using testing::ByteWriter;
 using testing::TempFolder;
 
 std::vector<std::byte> file_of(std::string_view header, size_t data_bytes) {
-  return ByteWriter()
-      .string(header)
-      .raw(std::vector<std::byte>(data_bytes))
-      .bytes();
+  return ByteWriter().string(header).raw(std::vector<std::byte>(data_bytes)).bytes();
 }
 
 std::string error_of(std::string_view header, size_t data_bytes) {
@@ -66,10 +63,10 @@ TEST(Safetensors, WritingWhereNobodyCanIsAnError) {
 }
 
 TEST(Safetensors, ReadsPublishedTypes) {
-  const auto bytes = file_of(
-      R"({"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]},)"
-      R"("b":{"dtype":"F8_E4M3","shape":[3,1],"data_offsets":[4,7]},)"
-      R"("c":{"dtype":"BOOL","shape":[1],"data_offsets":[7,8]}})", 8);
+  const auto bytes = file_of(R"({"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]},)"
+                             R"("b":{"dtype":"F8_E4M3","shape":[3,1],"data_offsets":[4,7]},)"
+                             R"("c":{"dtype":"BOOL","shape":[1],"data_offsets":[7,8]}})",
+                             8);
   const auto header = parse_safetensors(bytes);
   ASSERT_TRUE(header) << header.error().message;
   EXPECT_EQ(header->tensors[1].dtype, DType::kF8E4M3);
@@ -105,13 +102,12 @@ TEST(Safetensors, DamagedHeadersAreErrors) {
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", 8,
        "tensor a: data_offsets are not valid: an array of 2"},
       {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
-       R"("b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3,
-       "tensor b: its data begin at byte 1, expected 2: tensors overlap or leave a gap"},
+       R"("b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
+       3, "tensor b: its data begin at byte 1, expected 2: tensors overlap or leave a gap"},
       {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
-       R"("b":{"dtype":"U8","shape":[2],"data_offsets":[3,5]}})", 5,
-       "tensor b: its data begin at byte 3, expected 2: tensors overlap or leave a gap"},
-      {R"({"a":7})", 0,
-       "tensor a: expected an object with dtype, shape and data_offsets, found 7"},
+       R"("b":{"dtype":"U8","shape":[2],"data_offsets":[3,5]}})",
+       5, "tensor b: its data begin at byte 3, expected 2: tensors overlap or leave a gap"},
+      {R"({"a":7})", 0, "tensor a: expected an object with dtype, shape and data_offsets, found 7"},
       {R"({"__metadata__":{"a":1}})", 0, "__metadata__.a is 1, expected a string"},
       {R"([])", 0, "header is an array of 0, expected an object"},
       {R"({"a":)", 0, "header: line 1, column 6: not valid JSON"},
@@ -187,9 +183,9 @@ TEST_F(ShardTest, ATensorInTwoShardsIsAnError) {
 }
 
 TEST_F(ShardTest, AFolderWithoutModelIsAnError) {
-  EXPECT_EQ(Safetensors::open(folder_.path()).error().message,
-            folder_.path() +
-                ": no model.safetensors and no model.safetensors.index.json in this folder");
+  EXPECT_EQ(
+      Safetensors::open(folder_.path()).error().message,
+      folder_.path() + ": no model.safetensors and no model.safetensors.index.json in this folder");
 }
 
 }  // namespace

@@ -4,9 +4,8 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <utility>
-
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/check.h"
 #include "io/safetensors.h"
@@ -45,7 +44,8 @@ std::string_view stored_name(DType dtype) {
 }
 
 bool put(std::FILE* file, const void* data, size_t bytes) {
-  return std::fwrite(data, 1, bytes, file) == bytes;
+  // An empty tensor has no address to write from.
+  return bytes == 0 || std::fwrite(data, 1, bytes, file) == bytes;
 }
 
 }  // namespace

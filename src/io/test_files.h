@@ -1,6 +1,8 @@
 // For tests: folders that vanish, and GGUF files put together byte by byte.
 #pragma once
 
+#include <stdlib.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -10,8 +12,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <stdlib.h>
 
 namespace millrace::testing {
 

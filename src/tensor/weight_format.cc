@@ -28,8 +28,9 @@ constexpr std::array<FormatInfo, kNumWeightFormats> kFormats = {{
 constexpr int kMaxBlock = 256;
 constexpr int kMaxGroups = 16;
 
-// One block taken apart. `codes` has info.block entries, `scales` and `mins` info.block / info.group.
-// None of them overlap, nor the source: said so that loops over bytes become vector code.
+// One block taken apart. `codes` has info.block entries, `scales` and `mins` info.block /
+// info.group. None of them overlap, nor the source: said so that loops over bytes become vector
+// code.
 struct BlockParts {
   uint8_t* __restrict codes;
   float* __restrict scales;
@@ -99,9 +100,9 @@ void unpack_q5_1(const std::byte* src, BlockParts out) {
   add_fifth_bits_32(src + 4, out.codes);
 }
 
-// Scales and minimums of Q4_K and Q5_K: eight pairs of 6-bit numbers in 12 bytes. Bytes 0-3 hold the
-// scales of groups 0-3 and bytes 4-7 their minimums (6 bits each); bytes 8-11 hold the low nibbles of
-// the rest, whose two top bits are those of bytes 0-7.
+// Scales and minimums of Q4_K and Q5_K: eight pairs of 6-bit numbers in 12 bytes. Bytes 0-3 hold
+// the scales of groups 0-3 and bytes 4-7 their minimums (6 bits each); bytes 8-11 hold the low
+// nibbles of the rest, whose two top bits are those of bytes 0-7.
 void unpack_k_scales(const std::byte* src, BlockParts out) {
   const float d = load_f16(src);
   const float dmin = load_f16(src + 2);
@@ -259,9 +260,9 @@ void unpack_row(WeightFormat format, const std::byte* src, int64_t n, uint8_t* c
   const int groups = facts.block / facts.group;
   for (int64_t block = 0; block < n / facts.block; ++block) {
     const int64_t group = block * groups;
-    unpack_block(format, src + block * facts.bytes,
-                 {codes + block * facts.block, scales + group,
-                  facts.has_min ? mins + group : nullptr});
+    unpack_block(
+        format, src + block * facts.bytes,
+        {codes + block * facts.block, scales + group, facts.has_min ? mins + group : nullptr});
   }
 }
 

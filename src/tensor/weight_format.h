@@ -1,5 +1,5 @@
-// Weight formats of checkpoints: plain floats and the quantised block formats of GGUF files, with the
-// one exact expansion of each to fp32.
+// Weight formats of checkpoints: plain floats and the quantised block formats of GGUF files, with
+// the one exact expansion of each to fp32.
 //
 // A quantised row is a run of blocks. Every format has the same algebra: a weight is
 // scale * (code - offset) + min, where scale and min belong to a group of consecutive weights and
@@ -54,13 +54,15 @@ std::optional<WeightFormat> parse_weight_format(std::string_view name);
 int64_t row_bytes(WeightFormat format, int64_t k);
 
 // Expands `n` weights (a multiple of the block, starting at a block) to fp32. This is the
-// definition of what a weight is; kernels must agree with it bit for bit. `src` need not be aligned.
+// definition of what a weight is; kernels must agree with it bit for bit. `src` need not be
+// aligned.
 void dequantize_row(WeightFormat format, const std::byte* src, float* dst, int64_t n);
 
 // Takes the blocks of a quantised row apart: `n` codes, one a byte, in weight order, and n / group
 // scales and minimums. For every weight i of group g:
 //   no minimum:  scales[g] * (codes[i] - offset)             == dequantize_row's value, bit for bit
-//   has_min:     scales[g] * codes[i] + mins[g]              likewise (mins[g] = -dmin*m in K formats)
+//   has_min:     scales[g] * codes[i] + mins[g]              likewise (mins[g] = -dmin*m in K
+//   formats)
 // `mins` is not touched, and may be null, if the format has none. Quantised formats only.
 void unpack_row(WeightFormat format, const std::byte* src, int64_t n, uint8_t* codes, float* scales,
                 float* mins);

@@ -4,6 +4,11 @@
 // usage: fuzz_KIND CORPUS [--seconds N] [--seed N]
 // CORPUS: a folder, or one file (to repeat a failure). An input that crashes is kept as
 // fuzz-failure.bin in the working folder. Default time: MILLRACE_FUZZ_SECONDS, or 2.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -15,11 +20,6 @@
 #include <iterator>
 #include <string>
 #include <vector>
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "base/env.h"
 #include "fuzz_check.h"
@@ -38,8 +38,8 @@ constexpr unsigned kMaxSecondsPerInput = 10;
 class GuardedInput {
  public:
   GuardedInput() {
-    void* memory = mmap(nullptr, kArena + kPage, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* memory =
+        mmap(nullptr, kArena + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) std::abort();
     arena_ = static_cast<uint8_t*>(memory);
     if (mprotect(arena_ + kArena, kPage, PROT_NONE) != 0) std::abort();
@@ -107,7 +107,8 @@ std::vector<Bytes> read_corpus(const std::string& path) {
   std::vector<Bytes> corpus;
   for (const auto& file : files) {
     std::ifstream in(file, std::ios::binary);
-    if (in) corpus.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+    if (in)
+      corpus.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
   }
   return corpus;
 }

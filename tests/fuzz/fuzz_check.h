@@ -12,7 +12,8 @@ namespace millrace::fuzz {
 // Ends the process unless the message is one line of sensible length.
 void check_error(const Error& error);
 
-// Reads every byte, so that a view beyond the input is found. Returns a sum to keep the reads alive.
+// Reads every byte, so that a view beyond the input is found. Returns a sum to keep the reads
+// alive.
 uint64_t touch(std::span<const std::byte> bytes);
 
 // Ends the process unless `view` lies within `input`.

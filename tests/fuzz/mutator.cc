@@ -45,7 +45,8 @@ void edit_length(Bytes& bytes, Random& random) {
   uint64_t number = 0;
   std::memcpy(&number, bytes.data() + at, width);
   // Small changes too: off by one is the classic.
-  number = random.below(3) == 0 ? number + 1 - random.below(3) : telling_number(bytes.size(), random);
+  number =
+      random.below(3) == 0 ? number + 1 - random.below(3) : telling_number(bytes.size(), random);
   std::memcpy(bytes.data() + at, &number, width);
 }
 
@@ -56,8 +57,8 @@ void edit_digits(Bytes& bytes, Random& random) {
   }
   if (digits.empty()) return;
   constexpr std::array<std::string_view, 10> kTexts = {
-      "0", "-1", "1e999", "18446744073709551616", "9223372036854775807",
-      "1.5", "null", "true", "[]", "\"x\""};
+      "0",    "-1", "1e999", "18446744073709551616", "9223372036854775807", "1.5", "null",
+      "true", "[]", "\"x\""};
   const size_t at = digits[random.below(digits.size())];
   const std::string_view text = kTexts[random.below(kTexts.size())];
   bytes.erase(bytes.begin() + static_cast<std::ptrdiff_t>(at));
