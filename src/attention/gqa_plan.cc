@@ -20,7 +20,7 @@ int64_t cost_of(const AttentionSequence& sequence, const AttentionItem& item) {
 
 // How a kv head's query heads and a sequence's tokens are cut into tiles of rows.
 struct RowTiles {
-  int heads = 0;   // of a tile
+  int heads = 0;  // of a tile
   int tokens = 0;
 };
 
@@ -72,8 +72,7 @@ void split_over_leaves(const GqaPlanInput& input, GqaPlan& plan) {
   const size_t whole = plan.items.size();
   for (size_t i = 0; i < whole; ++i) {
     const AttentionItem item = plan.items[i];
-    const int parts =
-        parts_of(input.sequences[static_cast<size_t>(item.sequence)], item, target);
+    const int parts = parts_of(input.sequences[static_cast<size_t>(item.sequence)], item, target);
     if (parts == 1) continue;
     plan.merges.push_back({item.sequence, item.token_begin, item.num_tokens, item.head_begin,
                            item.num_heads, parts, workspace_floats});
@@ -83,8 +82,7 @@ void split_over_leaves(const GqaPlanInput& input, GqaPlan& plan) {
       piece.leaf_begin = part * leaves;
       piece.leaf_end = piece.leaf_begin + leaves;
       piece.workspace_offset = workspace_floats;
-      workspace_floats +=
-          item.num_tokens * item.num_heads * attention_root_floats(input.head_dim);
+      workspace_floats += item.num_tokens * item.num_heads * attention_root_floats(input.head_dim);
       if (part == 0) {
         plan.items[i] = piece;
       } else {
@@ -98,10 +96,9 @@ void split_over_leaves(const GqaPlanInput& input, GqaPlan& plan) {
 }  // namespace
 
 void plan_gqa_attention(const GqaPlanInput& input, GqaPlan& plan) {
-  MR_CHECK(input.num_kv_heads > 0 && input.num_heads % input.num_kv_heads == 0 &&
-               input.num_threads > 0,
-           "{} heads, {} kv heads, {} threads", input.num_heads, input.num_kv_heads,
-           input.num_threads);
+  MR_CHECK(
+      input.num_kv_heads > 0 && input.num_heads % input.num_kv_heads == 0 && input.num_threads > 0,
+      "{} heads, {} kv heads, {} threads", input.num_heads, input.num_kv_heads, input.num_threads);
   plan.items.clear();
   plan.merges.clear();
   plan.workspace_bytes = 0;

@@ -59,6 +59,7 @@ struct Node {
   float l[16];
   float* acc;
   int leaves;
+  bool empty;  // no tile at all; a row without entries has l = 0
 };
 
 // 16 consecutive positions in the cache.
@@ -81,13 +82,15 @@ struct ItemView {
   int64_t last_position[kAttentionRows];  // the last position that row r sees
   float* q = nullptr;       // [head_dim][kRows]
   float* scores = nullptr;  // [kMaxTiles][kRows][16]
-  float* slots = nullptr;   // l by slot: [kRows][16]
+  float* slots = nullptr;   // l of the open leaf by slot: [kRows][16]
+  float m[16];              // of the open leaf, lane r: row r
   float* values = nullptr;  // a tile of V in fp32, for head sizes that are no multiple of 16
   Node nodes[kMaxNodes];
   int num_nodes = 0;
 };
 
-// scores[t][r][i] = chain over d of q[d][r] * k[t][d][i].
+// scores[t][r][i] = chain over d of q[d][r] * k[t][d][i]. Asks for the tiles' values meanwhile: keys
+// and values of a tile are of one size.
 template <DType kDType, int kRows, int kTiles>
 void score_tiles(const float* q, int head_dim,
                  const Tile<typename CacheType<kDType>::Element>* tiles, float* scores) {
@@ -106,7 +109,10 @@ MR_UNROLL(4)
     for (int64_t d = 0; d < head_dim; ++d, q_d += kRows) {
       Wide keys[kTiles];
 MR_UNROLL(4)
-      for (int t = 0; t < kTiles; ++t) keys[t] = Cache::load(k[t] + d * kKvGroup);
+      for (int t = 0; t < kTiles; ++t) {
+        keys[t] = Cache::load(k[t] + d * kKvGroup);
+        if (lane == 0) prefetch_far(tiles[t].v + d * kKvGroup);
+      }
 MR_UNROLL(16)
       for (int r = 0; r < kRows; ++r) {
         const Wide element = wide_set1(q_d[r]);
@@ -143,56 +149,61 @@ void score_batch(const float* q, int head_dim,
   }
 }
 
-// What the values of a tile need: weights and the factor of the sums so far.
-struct ValueWeights {
-  const float* p;   // [rows][16]
-  const float* c;   // [rows]; used if `rescale`
-  bool fresh;       // the sums so far are zero and not in memory
-  bool rescale;
-  int first_entry;  // entries [first_entry, end_entry) are added
+// A run of tiles of one leaf whose values are added in one go, so that sums stay in registers.
+template <typename Element>
+struct ValueRun {
+  const Element* v[kMaxTiles];      // [16][v_stride]
+  const Element* ahead[kMaxTiles];  // memory of the same size that is needed soon
+  int64_t v_stride;
+  const float* p;     // weights: [tiles][p_stride], a row's 16 side by side
+  int64_t p_stride;
+  const float* c;     // factors of the sums so far: [tiles][16]
+  uint32_t rescale;   // bit t: some factor of tile t is not 1
+  int num_tiles;
+  bool fresh;         // the sums so far are zero and not in memory
+  int first_entry;    // of each tile, entries [first_entry, end_entry) are added
   int end_entry;
 };
 
-// acc[r][j] = acc[r][j] * c[r], then a chain over the entries of p[r][i] * v[i][j], for kChunks
-// vectors of elements j.
+// acc[r][j] = acc[r][j] * c[r], then a chain over the entries of p[r][i] * v[i][j], tile by tile, for
+// kChunks vectors of elements from `element`.
 template <DType kDType, int kRows, int kChunks>
-void add_value_chunks(const typename CacheType<kDType>::Element* v, int64_t v_stride,
-                      const ValueWeights& weights, float* acc_rows, int64_t acc_stride) {
+void add_value_chunks(const ValueRun<typename CacheType<kDType>::Element>& run, int64_t element,
+                      float* acc_rows, int64_t acc_stride) {
   using Cache = CacheType<kDType>;
   Wide acc[kRows][kChunks];
-  if (weights.fresh) {
 MR_UNROLL(16)
-    for (int r = 0; r < kRows; ++r) {
+  for (int r = 0; r < kRows; ++r) {
 MR_UNROLL(4)
-      for (int j = 0; j < kChunks; ++j) acc[r][j] = wide_zero();
+    for (int j = 0; j < kChunks; ++j) {
+      acc[r][j] = run.fresh ? wide_zero() : wide_load(acc_rows + r * acc_stride + j * kWide);
     }
-  } else {
-MR_UNROLL(16)
-    for (int r = 0; r < kRows; ++r) {
-MR_UNROLL(4)
-      for (int j = 0; j < kChunks; ++j) {
-        acc[r][j] = wide_load(acc_rows + r * acc_stride + j * kWide);
-      }
-    }
-    if (weights.rescale) {
+  }
+  for (int t = 0; t < run.num_tiles; ++t) {
+    if ((run.rescale >> t & 1u) != 0) {
 MR_UNROLL(16)
       for (int r = 0; r < kRows; ++r) {
-        const Wide c = wide_set1(weights.c[r]);
+        const Wide c = wide_set1(run.c[t * 16 + r]);
 MR_UNROLL(4)
         for (int j = 0; j < kChunks; ++j) acc[r][j] = wide_mul(acc[r][j], c);
       }
     }
-  }
-  const float* p = weights.p;
-  for (int64_t i = weights.first_entry; i < weights.end_entry; ++i) {
-    Wide row[kChunks];
+    const float* p = run.p + t * run.p_stride;
+    const auto* v = run.v[t] + element;
+    const auto* ahead = run.ahead[t] + element;
+    for (int64_t i = run.first_entry; i < run.end_entry; ++i) {
+      Wide row[kChunks];
 MR_UNROLL(4)
-    for (int j = 0; j < kChunks; ++j) row[j] = Cache::load(v + i * v_stride + j * kWide);
+      for (int j = 0; j < kChunks; ++j) {
+        row[j] = Cache::load(v + i * run.v_stride + j * kWide);
+        prefetch_far(ahead + i * run.v_stride + j * kWide);
+      }
 MR_UNROLL(16)
-    for (int r = 0; r < kRows; ++r) {
-      const Wide weight = wide_set1(p[r * 16 + i]);
+      for (int r = 0; r < kRows; ++r) {
+        const Wide weight = wide_set1(p[r * 16 + i]);
 MR_UNROLL(4)
-      for (int j = 0; j < kChunks; ++j) acc[r][j] = wide_fma(weight, row[j], acc[r][j]);
+        for (int j = 0; j < kChunks; ++j) acc[r][j] = wide_fma(weight, row[j], acc[r][j]);
+      }
     }
   }
 MR_UNROLL(16)
@@ -206,26 +217,22 @@ MR_UNROLL(4)
 
 // add_value_chunks over all elements; padded_dim is a multiple of 16.
 template <DType kDType, int kRows>
-void add_values(const typename CacheType<kDType>::Element* v, int64_t v_stride,
-                const ValueWeights& weights, float* acc, int64_t padded_dim) {
+void add_values(const ValueRun<typename CacheType<kDType>::Element>& run, float* acc,
+                int64_t padded_dim) {
   constexpr int kWidth = register_tiles<kRows>();
-  const int chunks = static_cast<int>(padded_dim) / kWide;
-  int j = 0;
+  int64_t at = 0;
   if constexpr (kWidth >= 4) {
-    for (; j + 4 <= chunks; j += 4) {
-      add_value_chunks<kDType, kRows, 4>(v + j * kWide, v_stride, weights, acc + j * kWide,
-                                         padded_dim);
+    for (; at + 4 * kWide <= padded_dim; at += 4 * kWide) {
+      add_value_chunks<kDType, kRows, 4>(run, at, acc + at, padded_dim);
     }
   }
   if constexpr (kWidth >= 2) {
-    for (; j + 2 <= chunks; j += 2) {
-      add_value_chunks<kDType, kRows, 2>(v + j * kWide, v_stride, weights, acc + j * kWide,
-                                         padded_dim);
+    for (; at + 2 * kWide <= padded_dim; at += 2 * kWide) {
+      add_value_chunks<kDType, kRows, 2>(run, at, acc + at, padded_dim);
     }
   }
-  for (; j < chunks; ++j) {
-    add_value_chunks<kDType, kRows, 1>(v + j * kWide, v_stride, weights, acc + j * kWide,
-                                       padded_dim);
+  for (; at < padded_dim; at += kWide) {
+    add_value_chunks<kDType, kRows, 1>(run, at, acc + at, padded_dim);
   }
 }
 
@@ -244,44 +251,67 @@ MR_INLINE float cache_value(const typename CacheType<kDType>::Element* p) {
   }
 }
 
-// Adds the tile's values to the open node, entries in ascending order. `counts[r]` entries of row r
-// are present; they are never fewer for a later token.
+// Tiles whose scores are computed together, and what becomes of them.
+template <typename Element, int kRows>
+struct Batch {
+  Tile<Element> tiles[kMaxTiles];
+  int num_tiles = 0;
+  int counts[kMaxTiles][kRows];  // entries that a row sees; never fewer for a later row
+  float c[kMaxTiles][16];
+  uint32_t rescale = 0;
+  // m and l of the leaf that tile t closes.
+  float m[kMaxTiles][16];
+  float l[kMaxTiles][16];
+};
+
+// Adds the values of tiles [first, end) of one leaf, all rows seeing all of them.
 template <DType kDType, int kRows>
-void add_tile_values(ItemView& item, const Tile<typename CacheType<kDType>::Element>& tile,
-                     const float* p, const float* c, bool rescale, const int* counts) {
-  Node& node = item.nodes[item.num_nodes];
-  const int common = counts[0];
-  int most = common;
-  for (int r = 1; r < kRows; ++r) most = counts[r] > most ? counts[r] : most;
-  ValueWeights weights{p, c, tile.opens_leaf, rescale, 0, common};
-  const auto add = [&]<DType kType>(const typename CacheType<kType>::Element* v, int64_t stride) {
-    add_values<kType, kRows>(v, stride, weights, node.acc, item.padded_dim);
-    if (most == common) return;
-    for (int r = 0; r < kRows; ++r) {
-      if (counts[r] == common) continue;
-      const ValueWeights rest{p + r * 16, c, false, false, common, counts[r]};
-      add_values<kType, 1>(v, stride, rest, node.acc + r * item.padded_dim, item.padded_dim);
-    }
-  };
-  if (item.head_dim == item.padded_dim) {
-    add.template operator()<kDType>(tile.v, item.head_dim);
-    return;
+void add_full_tiles(ItemView& item, const Batch<typename CacheType<kDType>::Element, kRows>& batch,
+                    const Batch<typename CacheType<kDType>::Element, kRows>& next, int first,
+                    int end) {
+  ValueRun<typename CacheType<kDType>::Element> run;
+  for (int t = first; t < end; ++t) {
+    run.v[t - first] = batch.tiles[t].v;
+    run.ahead[t - first] = t < next.num_tiles ? next.tiles[t].k : batch.tiles[t].v;
   }
-  for (int i = 0; i < most; ++i) {
-    for (int d = 0; d < item.head_dim; ++d) {
-      item.values[i * item.padded_dim + d] =
-          cache_value<kDType>(tile.v + int64_t{i} * item.head_dim + d);
-    }
-  }
-  add.template operator()<DType::kF32>(item.values, item.padded_dim);
+  run.v_stride = item.head_dim;
+  run.p = item.scores + first * kRows * 16;
+  run.p_stride = kRows * 16;
+  run.c = batch.c[first];
+  run.rescale = batch.rescale >> first;
+  run.num_tiles = end - first;
+  run.fresh = batch.tiles[first].opens_leaf;
+  run.first_entry = 0;
+  run.end_entry = 16;
+  add_values<kDType, kRows>(run, item.nodes[item.num_nodes].acc, item.padded_dim);
 }
 
-// Turns the tile's scores (in place) into weights p, updates m and l of the open leaf, gives the
+// Adds the values of one tile, which rows see to different lengths, entries in ascending order.
+template <DType kDType, int kRows>
+void add_partial_tile(ItemView& item, const typename CacheType<kDType>::Element* v,
+                      int64_t v_stride, int t, const int* counts, const float* c, bool rescale, bool fresh) {
+  float* acc = item.nodes[item.num_nodes].acc;
+  const float* p = item.scores + t * kRows * 16;
+  const int common = counts[0];
+  ValueRun<typename CacheType<kDType>::Element> run{
+      {v}, {v}, v_stride, p, kRows * 16, c, rescale ? 1u : 0u, 1, fresh, 0, common};
+  add_values<kDType, kRows>(run, acc, item.padded_dim);
+  run.fresh = false;
+  run.rescale = 0;
+  run.first_entry = common;
+  for (int r = 0; r < kRows; ++r) {
+    if (counts[r] == common) continue;
+    run.p = p + r * 16;
+    run.end_entry = counts[r];
+    add_values<kDType, 1>(run, acc + int64_t{r} * item.padded_dim, item.padded_dim);
+  }
+}
+
+// Turns the tile's scores (in place) into weights p, updates m and slot sums of the open leaf, gives the
 // factors c. Returns whether any c differs from 1.
 template <bool kScaled, int kRows>
 bool softmax_tile(ItemView& item, float scale, const float* k_scale, const float* v_scale,
                   const int* counts, float* scores, float* c) {
-  Node& node = item.nodes[item.num_nodes];
   V16 s[kRows];
   const V16 factor = set1(scale);
 MR_UNROLL(16)
@@ -292,16 +322,16 @@ MR_UNROLL(16)
     if (counts[r] < 16) score = select(mask_first(counts[r]), score, set1(kNegativeInfinity));
     s[r] = score;
   }
-  const V16 m_before = load(node.m);
+  const V16 m_before = load(item.m);
   const V16 m_after = max(reduce_rows<kRows>(s, MaxLanes{}), m_before);
-  store(node.m, m_after);
+  store(item.m, m_after);
   const uint32_t changed =
       bits_of(greater(m_after, m_before)) & ((1u << kRows) - 1u);
   // Where m has not changed c is exactly 1: also in rows that see nothing yet, whose m is -inf.
   store(c, select(greater(m_after, m_before), exp(m_before - m_after), set1(1.0f)));
 MR_UNROLL(16)
   for (int r = 0; r < kRows; ++r) {
-    V16 p = exp(s[r] - set1(node.m[r]));
+    V16 p = exp(s[r] - set1(item.m[r]));
     if (counts[r] < 16) p = select(mask_first(counts[r]), p, zero());
     store(item.slots + r * 16, fma(load(item.slots + r * 16), set1(c[r]), p));
     if constexpr (kScaled) p = p * load(v_scale);
@@ -315,6 +345,10 @@ MR_UNROLL(16)
 void merge_top(ItemView& item) {
   Node& left = item.nodes[item.num_nodes - 2];
   Node& right = item.nodes[item.num_nodes - 1];
+  left.leaves += right.leaves;
+  --item.num_nodes;
+  if (right.empty) return;
+  left.empty = false;
   const V16 m1 = load(left.m);
   const V16 m2 = load(right.m);
   const V16 l1 = load(left.l);
@@ -351,8 +385,6 @@ void merge_top(ItemView& item) {
     left.m[r] = only_right ? right.m[r] : merged_m[r];
     left.l[r] = only_right ? right.l[r] : merged_l[r];
   }
-  left.leaves += right.leaves;
-  --item.num_nodes;
 }
 
 // Puts the node at num_nodes (a leaf, or a subtree) onto the stack and merges what is complete.
@@ -365,21 +397,11 @@ void push_node(ItemView& item, int leaves) {
   }
 }
 
-void clear_node(ItemView& item) {
+void push_empty(ItemView& item) {
   Node& node = item.nodes[item.num_nodes];
+  node.empty = true;
   store(node.m, set1(kNegativeInfinity));
   store(node.l, zero());
-}
-
-template <int kRows>
-void close_leaf(ItemView& item) {
-  V16 slots[kRows];
-MR_UNROLL(16)
-  for (int r = 0; r < kRows; ++r) slots[r] = load(item.slots + r * 16);
-  float l[16];
-  store(l, reduce_rows<kRows>(slots, AddLanes{}));
-  Node& node = item.nodes[item.num_nodes];
-  for (int r = 0; r < kRows; ++r) node.l[r] = l[r];
   push_node(item, 1);
 }
 
@@ -471,10 +493,11 @@ class TileWalk {
         leaf_(work.leaf_begin), leaf_end_(work.leaf_end), num_groups_(last_position / 16 + 1),
         group_(work.leaf_begin) {}
 
-  bool done() const { return leaf_ >= leaf_end_; }
-  // True if the present leaf has no tiles: skip_leaf() then.
-  bool leaf_is_empty() const { return group_ >= num_groups_; }
-  void skip_leaf() { next_leaf(); }
+  // Leaves without tiles are the last ones.
+  bool done() const { return leaf_ >= leaf_end_ || leaf_ >= num_groups_; }
+
+  // The first leaf that take() has not finished.
+  int next_leaf() const { return leaf_; }
 
   Tile<Element> take() {
     const KvLayout& layout = cache_.layout;
@@ -492,16 +515,11 @@ class TileWalk {
     tile.opens_leaf = group_ == leaf_;
     group_ += 16;
     tile.closes_leaf = group_ >= num_groups_;
-    if (tile.closes_leaf) next_leaf();
+    if (tile.closes_leaf) group_ = ++leaf_;
     return tile;
   }
 
  private:
-  void next_leaf() {
-    ++leaf_;
-    group_ = leaf_;
-  }
-
   const KvLayerView& cache_;
   const int32_t* blocks_;
   int kv_head_;
@@ -512,43 +530,104 @@ class TileWalk {
 };
 
 template <DType kDType, int kRows>
-void run_tile(const AttentionArgs& args, ItemView& item,
-              const Tile<typename CacheType<kDType>::Element>& tile, float* scores) {
-  if (tile.opens_leaf) {
-    clear_node(item);
-    for (int r = 0; r < kRows; ++r) store(item.slots + r * 16, zero());
+void softmax_batch(const AttentionArgs& args, ItemView& item,
+                   Batch<typename CacheType<kDType>::Element, kRows>& batch) {
+  batch.rescale = 0;
+  for (int t = 0; t < batch.num_tiles; ++t) {
+    const auto& tile = batch.tiles[t];
+    int* counts = batch.counts[t];
+    for (int r = 0; r < kRows; ++r) {
+      const int64_t visible = item.last_position[r] - tile.first_position + 1;
+      counts[r] = visible >= 16 ? 16 : visible < 0 ? 0 : static_cast<int>(visible);
+    }
+    if (tile.opens_leaf) {
+      store(item.m, set1(kNegativeInfinity));
+      for (int r = 0; r < kRows; ++r) store(item.slots + r * 16, zero());
+    }
+    const bool rescale = softmax_tile<kDType == DType::kI8, kRows>(
+        item, args.scale, tile.k_scale, tile.v_scale, counts, item.scores + t * kRows * 16,
+        batch.c[t]);
+    if (rescale && !tile.opens_leaf) batch.rescale |= 1u << t;
+    if (!tile.closes_leaf) continue;
+    V16 slots[kRows];
+MR_UNROLL(16)
+    for (int r = 0; r < kRows; ++r) slots[r] = load(item.slots + r * 16);
+    store(batch.l[t], reduce_rows<kRows>(slots, AddLanes{}));
+    store(batch.m[t], load(item.m));
   }
-  int counts[kRows];
-  for (int r = 0; r < kRows; ++r) {
-    const int64_t visible = item.last_position[r] - tile.first_position + 1;
-    counts[r] = visible >= 16 ? 16 : visible < 0 ? 0 : static_cast<int>(visible);
+}
+
+// Adds one tile's values where the head size is no multiple of 16: from an fp32 copy with padded rows.
+template <DType kDType, int kRows>
+void add_odd_tile(ItemView& item, const Batch<typename CacheType<kDType>::Element, kRows>& batch,
+                  int t) {
+  int most = 0;
+  for (int r = 0; r < kRows; ++r) most = batch.counts[t][r] > most ? batch.counts[t][r] : most;
+  for (int i = 0; i < most; ++i) {
+    for (int d = 0; d < item.head_dim; ++d) {
+      item.values[i * item.padded_dim + d] =
+          cache_value<kDType>(batch.tiles[t].v + int64_t{i} * item.head_dim + d);
+    }
   }
-  float c[16];
-  const bool rescale = softmax_tile<kDType == DType::kI8, kRows>(
-      item, args.scale, tile.k_scale, tile.v_scale, counts, scores, c);
-  add_tile_values<kDType, kRows>(item, tile, scores, c, rescale, counts);
-  if (tile.closes_leaf) close_leaf<kRows>(item);
+  add_partial_tile<DType::kF32, kRows>(item, item.values, item.padded_dim, t, batch.counts[t],
+                                       batch.c[t], (batch.rescale >> t & 1u) != 0,
+                                       batch.tiles[t].opens_leaf);
+}
+
+template <DType kDType, int kRows>
+void add_batch_values(ItemView& item, const Batch<typename CacheType<kDType>::Element, kRows>& batch,
+                      const Batch<typename CacheType<kDType>::Element, kRows>& next) {
+  for (int t = 0; t < batch.num_tiles;) {
+    // Rows are in order of tokens: if the first row sees all of a tile, all rows do.
+    int end = t;
+    while (end < batch.num_tiles && batch.counts[end][0] == 16 && item.head_dim % 16 == 0 &&
+           (end == t || !batch.tiles[end].opens_leaf)) {
+      ++end;
+    }
+    if (end > t) {
+      add_full_tiles<kDType, kRows>(item, batch, next, t, end);
+      t = end;
+    } else {
+      if (item.head_dim % 16 == 0) {
+        add_partial_tile<kDType, kRows>(item, batch.tiles[t].v, item.head_dim, t, batch.counts[t],
+                                        batch.c[t], (batch.rescale >> t & 1u) != 0,
+                                        batch.tiles[t].opens_leaf);
+      } else {
+        add_odd_tile<kDType, kRows>(item, batch, t);
+      }
+      ++t;
+    }
+    if (!batch.tiles[t - 1].closes_leaf) continue;
+    Node& node = item.nodes[item.num_nodes];
+    node.empty = false;
+    store(node.m, load(batch.m[t - 1]));
+    store(node.l, load(batch.l[t - 1]));
+    push_node(item, 1);
+  }
 }
 
 template <DType kDType, int kRows>
 void run_rows(const AttentionArgs& args, const AttentionItem& work, ItemView& item) {
   pack_queries<kDType, kRows>(args, work, item);
   TileWalk<kDType> walk(args, work, item.last_position[kRows - 1]);
-  Tile<typename CacheType<kDType>::Element> tiles[kMaxTiles];
-  while (!walk.done()) {
-    if (walk.leaf_is_empty()) {
-      clear_node(item);
-      push_node(item, 1);
-      walk.skip_leaf();
-      continue;
+  using ItemBatch = Batch<typename CacheType<kDType>::Element, kRows>;
+  const auto collect = [&walk](ItemBatch& batch) {
+    batch.num_tiles = 0;
+    while (batch.num_tiles < kMaxTiles && !walk.done()) {
+      batch.tiles[batch.num_tiles++] = walk.take();
     }
-    int count = 0;
-    while (count < kMaxTiles && !walk.done() && !walk.leaf_is_empty()) tiles[count++] = walk.take();
-    score_batch<kDType, kRows>(item.q, item.head_dim, tiles, count, item.scores);
-    for (int t = 0; t < count; ++t) {
-      run_tile<kDType, kRows>(args, item, tiles[t], item.scores + t * kRows * 16);
-    }
+  };
+  ItemBatch batches[2];
+  collect(batches[0]);
+  for (int turn = 0; batches[turn].num_tiles > 0; turn ^= 1) {
+    ItemBatch& batch = batches[turn];
+    ItemBatch& next = batches[turn ^ 1];
+    collect(next);
+    score_batch<kDType, kRows>(item.q, item.head_dim, batch.tiles, batch.num_tiles, item.scores);
+    softmax_batch<kDType, kRows>(args, item, batch);
+    add_batch_values<kDType, kRows>(item, batch, next);
   }
+  for (int leaf = walk.next_leaf(); leaf < work.leaf_end; ++leaf) push_empty(item);
 }
 
 template <DType kDType>
@@ -597,7 +676,9 @@ void merge_parts(const AttentionArgs& args, const AttentionMerge& merge, std::by
   const int64_t floats = attention_root_floats(item.head_dim);
   for (int part = 0; part < merge.num_parts; ++part) {
     Node& node = item.nodes[item.num_nodes];
-    clear_node(item);
+    store(node.m, set1(kNegativeInfinity));
+    store(node.l, zero());
+    node.empty = false;
     for (int r = 0; r < item.rows; ++r) {
       const float* from =
           args.workspace + merge.workspace_offset + (int64_t{part} * item.rows + r) * floats;

@@ -1,12 +1,12 @@
-// Every instruction set's attention against reference_attention.h, byte for byte, however the work is
-// cut; the reference itself against softmax attention in double precision.
+// Every instruction set's attention against reference_attention.h, byte for byte, however the work
+// is cut; the reference itself against softmax attention in double precision.
 #include "kernels/attention_gqa.h"
+
+#include <gtest/gtest.h>
 
 #include <bit>
 #include <map>
 #include <string>
-
-#include <gtest/gtest.h>
 
 #include "kernels/attention_test_cache.h"
 #include "kernels/reference_attention.h"
@@ -14,7 +14,8 @@
 namespace millrace {
 namespace {
 
-// Cuts every sequence into items of `tokens` x `heads` rows over 16 / parts leaves, runs and merges.
+// Cuts every sequence into items of `tokens` x `heads` rows over 16 / parts leaves, runs and
+// merges.
 void run_cut(const AttentionKernels& kernels, AttentionFixture& fixture, int tokens, int heads,
              int parts) {
   AttentionArgs args = fixture.args;
@@ -44,7 +45,8 @@ void run_cut(const AttentionKernels& kernels, AttentionFixture& fixture, int tok
           kernels.run_item(args, item, scratch.data());
         }
         if (parts > 1) {
-          kernels.merge(args, {item.sequence, token, item.num_tokens, head, item.num_heads, parts, 0},
+          kernels.merge(args,
+                        {item.sequence, token, item.num_tokens, head, item.num_heads, parts, 0},
                         scratch.data());
         }
         head += item.num_heads;
@@ -80,14 +82,14 @@ class AttentionGqaTest : public ::testing::TestWithParam<Isa> {
       ASSERT_EQ(first_difference(fixture.out, expected), -1)
           << kernels().name << " head_dim " << c.head_dim << " group " << c.group << " cache "
           << name_of(c.cache_dtype) << " length " << c.lengths[0].first << "+"
-          << c.lengths[0].second << " tokens " << tokens << " heads " << heads << " parts " << parts;
+          << c.lengths[0].second << " tokens " << tokens << " heads " << heads << " parts "
+          << parts;
     }
   }
 };
 
 TEST_P(AttentionGqaTest, RunsTheBuildThatWasAskedFor) {
-  const std::string_view expected =
-      GetParam() == Isa::kAvx512Vnni ? "avx512" : name_of(GetParam());
+  const std::string_view expected = GetParam() == Isa::kAvx512Vnni ? "avx512" : name_of(GetParam());
   EXPECT_EQ(kernels().name, expected);
 }
 
@@ -95,8 +97,11 @@ TEST_P(AttentionGqaTest, HeadSizesGroupsAndCacheTypes) {
   for (const int head_dim : {5, 16, 32, 64, 80, 128}) {
     for (const int group : {1, 3, 4, 7}) {
       for (const DType cache : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
-        const AttentionCase c{.head_dim = head_dim, .num_kv_heads = 2, .group = group,
-                              .cache_dtype = cache, .lengths = {{37, 1}, {0, 21}}};
+        const AttentionCase c{.head_dim = head_dim,
+                              .num_kv_heads = 2,
+                              .group = group,
+                              .cache_dtype = cache,
+                              .lengths = {{37, 1}, {0, 21}}};
         expect_reference(c, {{12 / group, group, 1}, {1, group, 4}});
       }
     }
@@ -106,8 +111,12 @@ TEST_P(AttentionGqaTest, HeadSizesGroupsAndCacheTypes) {
 TEST_P(AttentionGqaTest, LengthsOfDecode) {
   for (const int length : {1, 2, 15, 16, 17, 255, 256, 257, 258, 600, 4100}) {
     for (const DType cache : {DType::kF16, DType::kI8}) {
-      const AttentionCase c{.head_dim = 32, .num_kv_heads = 1, .group = 3, .block_size = 64,
-                            .cache_dtype = cache, .lengths = {{length - 1, 1}}};
+      const AttentionCase c{.head_dim = 32,
+                            .num_kv_heads = 1,
+                            .group = 3,
+                            .block_size = 64,
+                            .cache_dtype = cache,
+                            .lengths = {{length - 1, 1}}};
       expect_reference(c, {{1, 3, 1}, {1, 3, 2}, {1, 3, 4}, {1, 3, 8}, {1, 2, 16}});
     }
   }
@@ -115,7 +124,10 @@ TEST_P(AttentionGqaTest, LengthsOfDecode) {
 
 TEST_P(AttentionGqaTest, ChunksOfPrefill) {
   for (const int block_size : {16, 32, 64}) {
-    const AttentionCase c{.head_dim = 16, .num_kv_heads = 1, .group = 1, .block_size = block_size,
+    const AttentionCase c{.head_dim = 16,
+                          .num_kv_heads = 1,
+                          .group = 1,
+                          .block_size = block_size,
                           .lengths = {{0, 290}, {250, 20}, {3, 9}}};
     expect_reference(c, {{12, 1, 1}, {7, 1, 1}, {1, 1, 2}, {5, 1, 16}, {8, 1, 4}});
   }
@@ -123,15 +135,15 @@ TEST_P(AttentionGqaTest, ChunksOfPrefill) {
 
 TEST_P(AttentionGqaTest, RoundsToTheActivationsType) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    const AttentionCase c{.head_dim = 64, .num_kv_heads = 2, .group = 4, .dtype = dtype,
-                          .lengths = {{70, 3}}};
+    const AttentionCase c{
+        .head_dim = 64, .num_kv_heads = 2, .group = 4, .dtype = dtype, .lengths = {{70, 3}}};
     expect_reference(c, {{3, 4, 1}, {2, 3, 2}});
   }
 }
 
 TEST_P(AttentionGqaTest, LargeScoresMoveTheMaximum) {
-  const AttentionCase c{.head_dim = 32, .num_kv_heads = 1, .group = 3, .lengths = {{700, 4}},
-                        .magnitude = 40.0f};
+  const AttentionCase c{
+      .head_dim = 32, .num_kv_heads = 1, .group = 3, .lengths = {{700, 4}}, .magnitude = 40.0f};
   expect_reference(c, {{4, 3, 1}, {2, 3, 4}, {1, 1, 16}});
 }
 
@@ -145,8 +157,8 @@ TEST_P(AttentionGqaTest, ChunksAreEqualToTheWholePrompt) {
     std::fill(fixture.out.begin(), fixture.out.end(), -7.0f);
     std::vector<AttentionSequence> chunks;
     for (int begin = 0; begin < 200; begin += chunk) {
-      chunks.push_back({begin, std::min(chunk, 200 - begin), begin,
-                        fixture.sequences[0].block_table});
+      chunks.push_back(
+          {begin, std::min(chunk, 200 - begin), begin, fixture.sequences[0].block_table});
     }
     std::vector<AttentionSequence> saved = chunks;
     std::swap(fixture.sequences, chunks);
@@ -191,7 +203,10 @@ std::vector<double> exact_attention(const AttentionFixture& fixture, int64_t pos
 }
 
 double largest_error(DType cache_dtype) {
-  const AttentionCase c{.head_dim = 48, .num_kv_heads = 2, .group = 2, .cache_dtype = cache_dtype,
+  const AttentionCase c{.head_dim = 48,
+                        .num_kv_heads = 2,
+                        .group = 2,
+                        .cache_dtype = cache_dtype,
                         .lengths = {{0, 333}}};
   AttentionFixture fixture(c);
   reference_attention(fixture.args, 1);
@@ -200,8 +215,8 @@ double largest_error(DType cache_dtype) {
     for (int head = 0; head < 4; ++head) {
       const auto exact = exact_attention(fixture, token, head, token);
       for (int d = 0; d < 48; ++d) {
-        const float actual = fixture.out[static_cast<size_t>(
-            token * fixture.args.out_stride + head * 48 + d)];
+        const float actual =
+            fixture.out[static_cast<size_t>(token * fixture.args.out_stride + head * 48 + d)];
         worst = std::max(worst, std::fabs(actual - exact[static_cast<size_t>(d)]));
       }
     }
@@ -241,7 +256,8 @@ TEST(ReferenceAttention, MutationsOfTheOrderAreSeen) {
   run_cut(attention_kernels(Isa::kPortable), fixture, 1, 1, 4);
   EXPECT_EQ(first_difference(fixture.out, expected), -1);
   std::vector<float> mutated = expected;
-  for (int d = 0; d < 64; ++d) mutated[static_cast<size_t>(d)] = chain.acc[static_cast<size_t>(d)] / chain.l;
+  for (int d = 0; d < 64; ++d)
+    mutated[static_cast<size_t>(d)] = chain.acc[static_cast<size_t>(d)] / chain.l;
   EXPECT_GE(first_difference(fixture.out, mutated), 0);
 }
 

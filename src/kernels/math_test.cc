@@ -1,11 +1,11 @@
 #include "kernels/math.h"
 
+#include <gtest/gtest.h>
+
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "kernels/row_kernels.h"
 

@@ -134,8 +134,7 @@ void reference_attention(const AttentionArgs& args, int num_sequences) {
         }
         const AttentionState root = reference_attention_tree(leaves);
         for (int d = 0; d < layout.head_dim; ++d) {
-          args.out[row * args.out_stride + offset + d] =
-              round_to(args.dtype, root.acc[d] / root.l);
+          args.out[row * args.out_stride + offset + d] = round_to(args.dtype, root.acc[d] / root.l);
         }
       }
     }

@@ -20,9 +20,10 @@ struct AttentionState {
 };
 
 // The state of one leaf for the query row `q` (head_dim elements, at position `position` of
-// `sequence`) of a kv head. Entries are the leaf's positions <= position, ascending; a tile is 16 of
-// them. Scores: (chain over d) * scale, for int8 ((chain * k scale) * scale). Sums of weights:
-// l[slot] = fma(l[slot], c, p), with p = 0 for a slot without entry. int8 values: fma(p * v scale, v, acc).
+// `sequence`) of a kv head. Entries are the leaf's positions <= position, ascending; a tile is 16
+// of them. Scores: (chain over d) * scale, for int8 ((chain * k scale) * scale). Sums of weights:
+// l[slot] = fma(l[slot], c, p), with p = 0 for a slot without entry. int8 values: fma(p * v scale,
+// v, acc).
 AttentionState reference_attention_leaf(const AttentionArgs& args,
                                         const AttentionSequence& sequence, int kv_head,
                                         const float* q, int64_t position, int leaf);

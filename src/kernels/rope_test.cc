@@ -1,9 +1,9 @@
 #include "kernels/rope.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 namespace millrace {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 struct FrequencyCase {
   const char* name;
   RopeParameters parameters;
-  size_t step;  // every step-th frequency is given
+  size_t step;                   // every step-th frequency is given
   std::vector<double> expected;  // from the formulas in double precision
 };
 
@@ -32,25 +32,34 @@ std::vector<FrequencyCase> frequency_cases() {
        {1, 0.16548171, 0.0273841963, 0.00453158364, 0.000749894209, 0.000124093776,
         2.05352503e-05}},
       {"llama3, short context",
-       {.scaling = kLlama3, .theta = 500000, .rotary_dim = 32, .factor = 8,
+       {.scaling = kLlama3,
+        .theta = 500000,
+        .rotary_dim = 32,
+        .factor = 8,
         .original_max_position = 64},
        1,
        {1, 0.440366603, 0.0794030092, 0.0106746375, 0.00470075387, 0.00207005501, 0.000911583092,
         0.000401430749, 0.000176776695, 7.78465527e-05, 3.4281022e-05, 1.50962172e-05,
         6.64786987e-06, 2.92749987e-06, 1.28917317e-06, 5.6770881e-07}},
       {"llama3 as published",
-       {.scaling = kLlama3, .theta = 500000, .rotary_dim = 128, .factor = 8,
+       {.scaling = kLlama3,
+        .theta = 500000,
+        .rotary_dim = 128,
+        .factor = 8,
         .original_max_position = 8192},
        9,
-       {1, 0.15797281, 0.0249554087, 0.00394227603, 7.78465527e-05, 1.22976387e-05,
-        1.94269254e-06, 3.06892599e-07}},
+       {1, 0.15797281, 0.0249554087, 0.00394227603, 7.78465527e-05, 1.22976387e-05, 1.94269254e-06,
+        3.06892599e-07}},
       {"yarn",
        {.scaling = kYarn, .rotary_dim = 64, .factor = 40, .original_max_position = 4096},
        3,
        {1, 0.421696503, 0.177827941, 0.0749894209, 0.0268793601, 0.00833450895, 0.0022493653,
         0.000414990398, 2.5e-05, 1.05424126e-05, 4.44569853e-06}},
       {"yarn without rounding of the ramp",
-       {.scaling = kYarn, .rotary_dim = 16, .factor = 4, .original_max_position = 64,
+       {.scaling = kYarn,
+        .rotary_dim = 16,
+        .factor = 4,
+        .original_max_position = 64,
         .truncate = false},
        1,
        {1, 0.19858352, 0.0255952459, 0.00790569415, 0.0025, 0.000790569415, 0.00025,

@@ -165,8 +165,8 @@ void exp_values(const float* x, float* out, int64_t n) {
   if (tail > 0) store_first(out + i, exp(load_first(x + i, tail)), tail);
 }
 
-// Cache write. Rows are rounded 16 elements at a time into a small buffer, then copied: keys to every
-// 16th element, values side by side.
+// Cache write. Rows are rounded 16 elements at a time into a small buffer, then copied: keys to
+// every 16th element, values side by side.
 struct WriteTarget {
   int64_t k_index;  // element index of the key's first element
   int64_t v_index;

@@ -1,13 +1,13 @@
 // Every instruction set's small kernels against reference_ops.h, byte for byte.
 #include "kernels/row_kernels.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "kernels/math.h"
 #include "kernels/reference_ops.h"
@@ -35,8 +35,7 @@ class RowKernelsTest : public ::testing::TestWithParam<Isa> {
 };
 
 TEST_P(RowKernelsTest, RunsTheBuildThatWasAskedFor) {
-  const std::string_view expected =
-      GetParam() == Isa::kAvx512Vnni ? "avx512" : name_of(GetParam());
+  const std::string_view expected = GetParam() == Isa::kAvx512Vnni ? "avx512" : name_of(GetParam());
   EXPECT_EQ(kernels().name, expected);
 }
 
@@ -49,8 +48,13 @@ TEST_P(RowKernelsTest, RmsNorm) {
       const auto weight = random_values(static_cast<size_t>(n), 2);
       std::vector<float> expected(x.size(), 7.0f);
       std::vector<float> actual(x.size(), 7.0f);
-      RmsNormArgs args{.x = x.data(), .x_stride = stride, .weight = weight.data(),
-                       .out = expected.data(), .out_stride = stride, .n = n, .eps = 1e-5f,
+      RmsNormArgs args{.x = x.data(),
+                       .x_stride = stride,
+                       .weight = weight.data(),
+                       .out = expected.data(),
+                       .out_stride = stride,
+                       .n = n,
+                       .eps = 1e-5f,
                        .dtype = dtype};
       reference_rms_norm(args, 0, rows);
       args.out = actual.data();
@@ -66,9 +70,15 @@ TEST_P(RowKernelsTest, RmsNormOfHeadsInPlace) {
   const auto weight = random_values(24, 4);
   auto expected = x;
   auto actual = x;
-  RmsNormArgs args{.x = expected.data(), .x_stride = 200, .weight = weight.data(),
-                   .out = expected.data(), .out_stride = 200, .num_groups = 5, .group_stride = 24,
-                   .n = 24, .eps = 1e-6f};
+  RmsNormArgs args{.x = expected.data(),
+                   .x_stride = 200,
+                   .weight = weight.data(),
+                   .out = expected.data(),
+                   .out_stride = 200,
+                   .num_groups = 5,
+                   .group_stride = 24,
+                   .n = 24,
+                   .eps = 1e-6f};
   reference_rms_norm(args, 0, 4);
   args.x = args.out = actual.data();
   kernels().rms_norm(args, 0, 4);
@@ -78,8 +88,8 @@ TEST_P(RowKernelsTest, RmsNormOfHeadsInPlace) {
 TEST_P(RowKernelsTest, Rope) {
   for (const DType dtype : kActivationTypes) {
     for (const bool interleaved : {false, true}) {
-      for (const auto& [head_dim, rotary_dim] : {std::pair{64, 64}, {16, 16}, {80, 40}, {128, 128},
-                                                {5, 4}, {96, 72}}) {
+      for (const auto& [head_dim, rotary_dim] :
+           {std::pair{64, 64}, {16, 16}, {80, 40}, {128, 128}, {5, 4}, {96, 72}}) {
         const int heads = 3;
         const int64_t stride = heads * head_dim + 2;
         RopeParameters parameters;
@@ -92,9 +102,15 @@ TEST_P(RowKernelsTest, Rope) {
         const auto x = random_values(static_cast<size_t>(stride * 4), 5, dtype);
         auto expected = x;
         auto actual = x;
-        RopeArgs args{.x = expected.data(), .row_stride = stride, .num_heads = heads,
-                      .head_dim = head_dim, .rotary_dim = rotary_dim, .interleaved = interleaved,
-                      .cos = cos.data(), .sin = sin.data(), .dtype = dtype};
+        RopeArgs args{.x = expected.data(),
+                      .row_stride = stride,
+                      .num_heads = heads,
+                      .head_dim = head_dim,
+                      .rotary_dim = rotary_dim,
+                      .interleaved = interleaved,
+                      .cos = cos.data(),
+                      .sin = sin.data(),
+                      .dtype = dtype};
         reference_rope(args, 0, 4);
         args.x = actual.data();
         kernels().rope(args, 0, 3);
@@ -189,8 +205,13 @@ TEST(RmsNorm, IsTheMeanSquareNorm) {
   const auto x = random_values(100, 12);
   const auto weight = random_values(100, 13);
   std::vector<float> out(100);
-  const RmsNormArgs args{.x = x.data(), .x_stride = 100, .weight = weight.data(),
-                         .out = out.data(), .out_stride = 100, .n = 100, .eps = 1e-3f};
+  const RmsNormArgs args{.x = x.data(),
+                         .x_stride = 100,
+                         .weight = weight.data(),
+                         .out = out.data(),
+                         .out_stride = 100,
+                         .n = 100,
+                         .eps = 1e-3f};
   reference_rms_norm(args, 0, 1);
   double sum = 0;
   for (const float value : x) sum += static_cast<double>(value) * value;
