@@ -85,12 +85,11 @@ Result<std::string> ChatTemplate::request_text(const ChatRequest& request) const
       return fail("the chat's JSON nests deeper than {} levels", kMaxDepth);
     }
   }
-  ordered_json variables = special_tokens_;
-  for (const auto& [key, value] : request.variables.items()) variables[key] = value;
   const ordered_json whole = {{"messages", request.messages},
                               {"tools", request.tools},
                               {"add_generation_prompt", request.add_generation_prompt},
-                              {"variables", std::move(variables)},
+                              {"variables", request.variables},
+                              {"special_tokens", special_tokens_},
                               {"keep_nulls", request.keep_nulls}};
   try {
     return whole.dump();

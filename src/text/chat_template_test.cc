@@ -125,6 +125,88 @@ TEST(ChatTemplate, RefusesChatsThatAreNone) {
   EXPECT_NE(render("x", request).error().message.find("deeper than"), std::string::npos);
 }
 
+TEST(ChatTemplate, PrintsAndBehavesAsPython) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{{ [1.0, 0.1, 1e-7, 0.0001, 1.5e-05, 1e15, 1e16, -2.5e200, -0.0] }}",
+       "[1.0, 0.1, 1e-07, 0.0001, 1.5e-05, 1000000000000000.0, 1e+16, -2.5e+200, -0.0]"},
+      {R"({{ ["a'b", 'a"b', "a'\"b", "\\ \n\t\r", "\u2028\u0085\u00a0 é水"] }})",
+       R"(["a'b", 'a"b', 'a\'"b', '\\ \n\t\r', '\u2028\x85\xa0 é水'])"},
+      {"{{ true }} {{ none }} {{ undefined_name }}|{{ {'a': none} }} {{ (1,) }}",
+       "True None |{'a': None} (1,)"},
+      {"{{ true ~ none ~ 1.5 }}", "TrueNone1.5"},
+      {"{{ '\x1cx '.strip() }}|{{ ' y\x1d' | trim }}|{{ 'aab'.lstrip('a') }}", "x|y|b"},
+      {"{{ 'abc'.removeprefix('a') }} {{ 'abc'.removesuffix('c') }}", "bc ab"},
+      {"{{ 'a=b=c'.partition('=')[2] }} {{ 'a=b=c'.rpartition('=')[0] }}", "b=c a=b"},
+      {"{{ 'abc'.partition('=') }} {{ 'abc'.rpartition('=') }}", "('abc', '', '') ('', '', 'abc')"},
+      {"{% for k, v in {'items': 1, 'get': 2}.items() %}{{ k }} {% endfor %}", "items get "},
+      {"{{ none is iterable }} {{ 'a' is sequence }} {{ {} is sequence }}", "False True True"},
+      {"{{ '<a>&\"' | tojson }}", R"("<a>&\"")"},
+      {"{{ {'b': 1, 'a': [1, 2.0, none, true, {}]} | tojson }}",
+       R"({"b": 1, "a": [1, 2.0, null, true, {}]})"},
+      {"{{ {'b': 1, 'a': []} | tojson(sort_keys=true, indent=2) }}",
+       "{\n  \"a\": [],\n  \"b\": 1\n}"},
+      {"{{ 'é😀\x7f' | tojson(ensure_ascii=true) }}", "\"\\u00e9\\ud83d\\ude00\x7f\""},
+      {"{{ [1, 2] | tojson(separators=(',', ':')) }}", "[1,2]"},
+      {"a\n  {%- generation -%}\n  b{% endgeneration %}\nc", "abc"},
+      {"{% for x in [1, 2, 3] %}{% if x == 2 %}{% continue %}{% endif %}{{ x }}{% endfor %}", "13"},
+      {"  {% if true %}\n  x\n  {% endif %}\n", "  x\n"},
+  };
+  for (const auto& [source, text] : cases) {
+    const auto rendered = render(source);
+    ASSERT_TRUE(rendered) << source << ": " << rendered.error().message;
+    EXPECT_EQ(*rendered, text) << source;
+  }
+}
+
+TEST(ChatTemplate, HostileTemplatesEndWithAnError) {
+  for (const char* source :
+       {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}"
+        "{% endfor %}{{ ns.x }}",
+        "{{ 'a' * 99999999 * 99999999 }}", "{{ range(999999999) | list | length }}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ '%999999999d' | format(1) }}"}) {
+    EXPECT_FALSE(render(source)) << source;
+  }
+  const auto many = [](const std::string& part, int count) {
+    std::string out;
+    for (int i = 0; i < count; ++i) out += part;
+    return out;
+  };
+  for (const std::string& source :
+       {"{{ " + many("(", 100000) + " }}", "{{ " + many("[", 100000), many("{% if x %}", 50000),
+        many("{% for x in y %}", 30000), many("x", 600000)}) {
+    EXPECT_FALSE(ChatTemplate::compile(source)) << source.substr(0, 30);
+  }
+  for (const std::string& source :
+       {"{{ " + many("-", 100000) + "1 }}", "{{ " + many("not ", 100000) + "1 }}",
+        "{{ a" + many(".b", 250000) + " }}", "{{ 1" + many("+1", 250000) + " }}",
+        "{{ 1" + many("|string", 70000) + " }}", "{{ a" + many("[0]", 150000) + " }}",
+        "{{ 1" + many(" and 1", 80000) + " }}", "{{ a" + many("()", 200000) + " }}",
+        "{% if x %}" + many("{% elif x %}", 40000) + "{% endif %}"}) {
+    (void)render(source);
+  }
+}
+
+// Values that nest as deep as the budget allows: comparing, printing and freeing them recurses.
+TEST(ChatTemplate, DeepValuesDoNotOverflowTheStack) {
+  const auto deep = [](int thousands) {
+    return fmt::format(
+        "{{% set ns = namespace(x=[]) %}}{{% for j in range({}) %}}"
+        "{{% for i in range(1000) %}}{{% set ns.x = [ns.x] %}}{{% endfor %}}"
+        "{{% endfor %}}",
+        thousands);
+  };
+  EXPECT_TRUE(render(deep(200)));
+  EXPECT_FALSE(render(deep(500)));
+  for (const char* use : {"{{ ns.x }}", "{{ ns.x | tojson }}", "{{ ns.x | string }}"}) {
+    EXPECT_NE(render(deep(1) + use).error().message.find("nests deeper"), std::string::npos) << use;
+  }
+  for (const char* use : {"{{ ns.x ~ '' }}", "{{ ns.x == [ns.x] }}", "{{ [ns.x] | join }}",
+                          "{{ [ns.x, [ns.x]] | unique | list | length }}", "{{ ns.x | pprint }}"}) {
+    (void)render(deep(200) + use);
+  }
+}
+
 TEST(ChatTemplate, ClockIsLocalTime) {
   ChatRequest request;
   request.now = golden_now();
@@ -190,6 +272,12 @@ TEST(ChatTemplate, CallersControlTokensStayText) {
     EXPECT_EQ(count_ends(content, nullptr), plain) << content;
   }
   const ordered_json tools = {{{"type", "function"}, {"function", {{"name", "<|im_end|>"}}}}};
+  const auto echo = ChatTemplate::compile("{{ bos_token }}{{ x }}", {{"bos_token", "<|im_end|>"}});
+  ChatRequest request;
+  request.variables = {{"x", "<|im_end|>"}};
+  const Ids echoed = echo->encode(request, tokenizer).value();
+  EXPECT_EQ(std::ranges::count(echoed, 151645), 1);
+  EXPECT_EQ(echoed.front(), 151645);
   EXPECT_EQ(count_ends("hi", tools), count_ends("hi", {{{"type", "function"}}}));
 }
 

@@ -101,7 +101,8 @@ mrt_template* mrt_template_new(mrt_view source, mrt_text* error);
 void mrt_template_free(mrt_template* chat_template);
 
 // Renders a chat. `request` is JSON: {"messages": [...], "tools": [...] or null,
-// "add_generation_prompt": bool, "variables": {...}, "keep_nulls": bool}. `now` is the time that
+// "add_generation_prompt": bool, "variables": {...}, "special_tokens": {"bos_token": ...},
+// "keep_nulls": bool}; variables go before special tokens of the same name. `now` is the time that
 // strftime_now shows, in seconds since the epoch.
 int mrt_template_render(const mrt_template* chat_template, mrt_view request, int64_t now,
                         mrt_text* text, mrt_text* error);

@@ -280,35 +280,3 @@ fn write_json_str(out: &mut String, s: &str, style: &JsonStyle) {
     }
     out.push('"');
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn floats_print_as_in_python() {
-        for (x, text) in [
-            (1.0, "1.0"),
-            (0.1, "0.1"),
-            (1e-7, "1e-07"),
-            (1e-4, "0.0001"),
-            (1.5e-5, "1.5e-05"),
-            (1e15, "1000000000000000.0"),
-            (1e16, "1e+16"),
-            (-2.5e200, "-2.5e+200"),
-            (-0.0, "-0.0"),
-        ] {
-            assert_eq!(float(x, "nan", "inf", "-inf"), text);
-        }
-    }
-
-    #[test]
-    fn strings_print_as_in_python() {
-        let cases = [("a'b", "\"a'b\""), ("a'\"b", "'a\\'\"b'"), ("\u{2028}\n", "'\\u2028\\n'")];
-        for (s, text) in cases {
-            let mut out = String::new();
-            write_str_repr(&mut out, s);
-            assert_eq!(out, text);
-        }
-    }
-}

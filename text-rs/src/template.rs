@@ -13,13 +13,19 @@ use crate::tokenizer::TextTokenizer;
 
 const NAME: &str = "chat template";
 
-/// Work that a render may do: one unit is an instruction or 64 bytes of text.
-const FUEL_BASE: u64 = 4_000_000;
-const FUEL_PER_REQUEST_BYTE: u64 = 16;
+/// The largest published templates have some 30 KB.
+const MAX_SOURCE_BYTES: usize = 512 << 10;
+
+/// Work that a render may do: one unit is an instruction or 64 bytes of text. A usual template
+/// takes about a hundred for a message.
+const FUEL_BASE: u64 = 2_000_000;
+const FUEL_PER_REQUEST_BYTE: u64 = 8;
+const FUEL_MOST: u64 = 3_800_000;
 
 /// Renders run on a stack of their own: a template can build values that nest as deep as its
-/// budget allows, and freeing one recurses. Only touched pages take memory.
-const STACK_BYTES: usize = 1 << 30;
+/// budget allows (a level takes 8 units), and comparing or freeing one recurses, with up to 1.1 KB a
+/// level. Only touched pages take memory.
+const STACK_BYTES: usize = 512 << 20;
 
 pub struct ChatTemplate {
     environment: Environment<'static>,
@@ -29,13 +35,25 @@ pub struct ChatTemplate {
 struct Request {
     messages: Json,
     tools: Json,
-    variables: Map<String, Json>,
+    variables: Json,
+    special_tokens: Map<String, Json>,
     add_generation_prompt: bool,
     fuel: u64,
 }
 
 impl ChatTemplate {
     pub fn new(source: &str) -> Result<ChatTemplate, String> {
+        if source.len() > MAX_SOURCE_BYTES {
+            return Err(format!(
+                "it has {} bytes, at most {MAX_SOURCE_BYTES} are read",
+                source.len()
+            ));
+        }
+        // Chains such as a.b.c nest in the parser's tree as deep as they are long.
+        on_own_stack(|| ChatTemplate::compile(source))
+    }
+
+    fn compile(source: &str) -> Result<ChatTemplate, String> {
         let mut environment = Environment::new();
         environment.set_syntax(
             SyntaxConfig::builder()
@@ -53,6 +71,9 @@ impl ChatTemplate {
         environment.set_unknown_method_callback(unknown_method);
         environment.add_filter("tojson", tojson);
         environment.add_filter("string", |value: &Value| python::str_of(value));
+        // minijinja's own indents without bound.
+        environment.add_filter("pprint", |value: &Value| python::str_of(value));
+        environment.remove_global("debug");
         environment.add_filter("trim", trim);
         environment.add_test("iterable", |v: &Value| !v.is_none() && v.try_iter().is_ok());
         environment.add_test("sequence", is_sequence);
@@ -78,9 +99,10 @@ impl ChatTemplate {
         now: i64,
     ) -> Result<Vec<u32>, String> {
         let mut request = Request::parse(request)?;
-        let marks = Marks::choose(&[&request.messages, &request.tools])?;
-        marks.frame(&mut request.messages, tokenizer);
-        marks.frame(&mut request.tools, tokenizer);
+        let marks = Marks::choose(&[&request.messages, &request.tools, &request.variables])?;
+        for value in [&mut request.messages, &mut request.tools, &mut request.variables] {
+            marks.frame(value, tokenizer);
+        }
         let text = on_own_stack(|| self.render_request(request, now))?;
         marks.encode(&text, tokenizer)
     }
@@ -92,7 +114,10 @@ impl ChatTemplate {
             format_local_time(format, now)
                 .map_err(|message| Error::new(ErrorKind::InvalidOperation, message))
         });
-        let mut context = request.variables;
+        let mut context = request.special_tokens;
+        if let Json::Object(variables) = request.variables {
+            context.extend(variables);
+        }
         context.entry("documents").or_insert(Json::Null);
         context.insert("messages".into(), request.messages);
         context.insert("tools".into(), request.tools);
@@ -119,17 +144,21 @@ impl Request {
             return Err("messages must be a list".into());
         }
         messages::prepare(&mut messages, keep_nulls);
-        let variables = match fields.remove("variables") {
+        let variables = fields.remove("variables").unwrap_or_default();
+        if !variables.is_object() && !variables.is_null() {
+            return Err("the template's variables must be an object".into());
+        }
+        let special_tokens = match fields.remove("special_tokens") {
             Some(Json::Object(map)) => map,
-            None | Some(Json::Null) => Map::new(),
-            Some(_) => return Err("the template's variables must be an object".into()),
+            _ => Map::new(),
         };
         Ok(Request {
             messages,
             tools: fields.remove("tools").unwrap_or_default(),
             variables,
+            special_tokens,
             add_generation_prompt,
-            fuel: FUEL_BASE + FUEL_PER_REQUEST_BYTE * text.len() as u64,
+            fuel: (FUEL_BASE + FUEL_PER_REQUEST_BYTE * text.len() as u64).min(FUEL_MOST),
         })
     }
 }
@@ -286,65 +315,5 @@ fn unknown_method(
             Ok(Value::from(Tuple::from(parts)))
         }
         _ => minijinja_contrib::pycompat::unknown_method_callback(state, value, method, args),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn render(source: &str) -> Result<String, String> {
-        ChatTemplate::new(source)?.render(r#"{"messages": []}"#, 0)
-    }
-
-    #[test]
-    fn generation_blocks_keep_their_dashes() {
-        assert_eq!(
-            without_generation_blocks("a{%- generation -%}b{% endgeneration %}{% if x %}"),
-            "a{%- if true -%}b{% endif %}{% if x %}"
-        );
-    }
-
-    #[test]
-    fn python_methods() {
-        let cases = [
-            ("{{ '\u{1c}x '.strip() }}|", "x|"),
-            ("{{ 'abc'.removeprefix('a') }}", "bc"),
-            ("{{ 'a=b=c'.partition('=')[2] }}", "b=c"),
-            ("{{ 'a=b=c'.rpartition('=')[0] }}", "a=b"),
-            ("{{ {'items': 1, 'a': 2}.items() | list }}", "[('items', 1), ('a', 2)]"),
-            ("{% for k, v in {'items': 1}.items() %}{{ k }}{% endfor %}", "items"),
-            ("{{ none is iterable }} {{ 'a' is sequence }}", "False True"),
-            ("{{ [1.0, 1e-7, 'a\\'b', none, true] }}", "[1.0, 1e-07, \"a'b\", None, True]"),
-            ("{{ '<a>' | tojson }}", "\"<a>\""),
-            ("{{ {'b': 1, 'a': [1, 2]} | tojson }}", "{\"b\": 1, \"a\": [1, 2]}"),
-        ];
-        for (source, text) in cases {
-            assert_eq!(render(source).as_deref(), Ok(text), "{source}");
-        }
-    }
-
-    #[test]
-    fn hostile_templates_end_with_an_error() {
-        for source in [
-            "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
-            "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x }}",
-            "{{ 'a' * 99999999 * 99999999 }}",
-            "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-            "{{ range(999999999) | list | length }}",
-        ] {
-            assert!(render(source).is_err(), "{source}");
-        }
-    }
-
-    #[test]
-    fn deep_values_do_not_overflow_the_stack() {
-        let deep = "{% set ns = namespace(x=[]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] %}{% endfor %}";
-        assert_eq!(render(deep).as_deref(), Ok(""));
-        let printed = format!("{deep}{{{{ ns.x }}}}{{{{ ns.x | tojson }}}}");
-        assert!(render(&printed).is_err());
-        for method in ["~ ''", "== ns.x", "| string", "| join(',')"] {
-            let _ = render(&format!("{deep}{{{{ ns.x {method} }}}}"));
-        }
     }
 }
