@@ -7,30 +7,24 @@ struct ItemsStep {
   AttentionArgs args;
   const AttentionKernels* kernels;
   const AttentionItem* items;
-  int64_t num_items;
 };
 
-void run_items(const ItemsStep& step, StepContext& context) {
-  context.share(step.num_items, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      step.kernels->run_item(step.args, step.items[i], context.scratch());
-    }
-  });
+void run_items(const ItemsStep& step, int64_t begin, int64_t end, std::byte* scratch) {
+  for (int64_t i = begin; i < end; ++i) {
+    step.kernels->run_item(step.args, step.items[i], scratch);
+  }
 }
 
 struct MergesStep {
   AttentionArgs args;
   const AttentionKernels* kernels;
   const AttentionMerge* merges;
-  int64_t num_merges;
 };
 
-void run_merges(const MergesStep& step, StepContext& context) {
-  context.share(step.num_merges, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      step.kernels->merge(step.args, step.merges[i], context.scratch());
-    }
-  });
+void run_merges(const MergesStep& step, int64_t begin, int64_t end, std::byte* scratch) {
+  for (int64_t i = begin; i < end; ++i) {
+    step.kernels->merge(step.args, step.merges[i], scratch);
+  }
 }
 
 }  // namespace
@@ -70,14 +64,11 @@ void GqaAttention::record(Program& program, const GqaOperands& operands) {
       .cache_bytes =
           static_cast<double>(plan_.positions_read) * layout.num_kv_heads * row_bytes};
   program.need_scratch(plan_.scratch_bytes);
-  program.add<ItemsStep>("attention", run_items,
-                         {args, &kernels, plan_.items.data(),
-                          static_cast<int64_t>(plan_.items.size())},
-                         cost);
+  program.add<ItemsStep>("attention", {static_cast<int64_t>(plan_.items.size()), 1}, run_items,
+                         {args, &kernels, plan_.items.data()}, cost);
   if (!plan_.merges.empty()) {
-    program.add<MergesStep>("attention merge", run_merges,
-                            {args, &kernels, plan_.merges.data(),
-                             static_cast<int64_t>(plan_.merges.size())});
+    program.add<MergesStep>("attention merge", {static_cast<int64_t>(plan_.merges.size()), 1},
+                            run_merges, {args, &kernels, plan_.merges.data()});
   }
   ++layers_served_;
 }

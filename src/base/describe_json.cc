@@ -7,17 +7,27 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMaxDescribed = 40;
-
-std::string one_short_line(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
-  }
-  if (text.size() > kMaxDescribed) text = text.substr(0, kMaxDescribed - 3) + "...";
-  return text;
-}
+constexpr size_t kMaxShown = 60;
 
 }  // namespace
+
+std::string one_short_line(std::string_view text) {
+  std::string shown(text.substr(0, kMaxShown));
+  if (shown.size() < text.size()) {
+    const auto is_continuation = [](char c) {
+      return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
+    };
+    if (is_continuation(text[shown.size()])) {
+      while (!shown.empty() && is_continuation(shown.back())) shown.pop_back();
+      if (!shown.empty()) shown.pop_back();
+    }
+    shown += "...";
+  }
+  for (char& c : shown) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
+  return shown;
+}
 
 std::string describe(const nlohmann::json& value) {
   using Type = nlohmann::json::value_t;

@@ -55,6 +55,18 @@ void Barrier::wait() {
   wait_while_equal(epoch_, epoch, spin_rounds_);
 }
 
+void ThreadTeam::wait_until_equal(const std::atomic<int32_t>& word, int32_t value) const {
+  for (int i = 0; i < spin_rounds_; ++i) {
+    if (word.load(std::memory_order_acquire) == value) return;
+    pause();
+  }
+  while (true) {
+    const int32_t seen = word.load(std::memory_order_acquire);
+    if (seen == value) return;
+    word.wait(seen, std::memory_order_acquire);
+  }
+}
+
 ThreadTeam::ThreadTeam(int num_threads, int available_cores)
     : num_threads_(num_threads),
       spin_rounds_(num_threads <= available_cores ? kSpinRounds : 0),

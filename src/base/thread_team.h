@@ -56,6 +56,10 @@ class ThreadTeam {
   // To be called by every thread inside a region.
   void barrier() { barrier_.wait(); }
 
+  // Returns when `word` holds `value`; what was written before it was stored is visible then. Who
+  // stores the value calls word.notify_all(). Waits as the team waits at barriers.
+  void wait_until_equal(const std::atomic<int32_t>& word, int32_t value) const;
+
  private:
   using Erased = void (*)(void*, int);
   void run_erased(Erased body, void* context);

@@ -17,19 +17,16 @@ struct EmbedStep {
   PackedMatrix embedding;
   const int32_t* token_ids;
   float* out;
-  int64_t count;
   DType dtype;
 };
 
-void run_embed(const EmbedStep& step, StepContext& context) {
-  context.share(step.count, kRowRun, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      float* out = step.out + row * step.embedding.k;
-      unpack_panel_row(step.embedding, step.token_ids[row], out);
-      if (step.dtype == DType::kF32) continue;
-      for (int64_t i = 0; i < step.embedding.k; ++i) out[i] = round_to(step.dtype, out[i]);
-    }
-  });
+void run_embed(const EmbedStep& step, int64_t begin, int64_t end, std::byte*) {
+  for (int64_t row = begin; row < end; ++row) {
+    float* out = step.out + row * step.embedding.k;
+    unpack_panel_row(step.embedding, step.token_ids[row], out);
+    if (step.dtype == DType::kF32) continue;
+    for (int64_t i = 0; i < step.embedding.k; ++i) out[i] = round_to(step.dtype, out[i]);
+  }
 }
 
 // Norm (or none) of rows, then packing, row by row, so that the row is still in the cache.
@@ -40,28 +37,25 @@ struct NormPackStep {
   const MatmulKernels* matmul_kernels;
   std::array<PackedActivations, 2> forms;
   int num_forms;
-  int64_t count;
 };
 
-void run_norm_pack(const NormPackStep& step, StepContext& context) {
-  context.share(step.count, kRowRun, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t source = step.selected != nullptr ? step.selected[row] : row;
-      const float* x = step.norm.x + source * step.norm.x_stride;
-      if (step.norm.weight != nullptr) {
-        RmsNormArgs norm = step.norm;
-        norm.x = x;
-        norm.out = reinterpret_cast<float*>(context.scratch());
-        step.row_kernels->rms_norm(norm, 0, 1);
-        x = norm.out;
-      }
-      for (int i = 0; i < step.num_forms; ++i) {
-        // Stride 0: x is the row that goes to place `row`, wherever it came from.
-        pack_activations(*step.matmul_kernels, x, 0, row, row + 1,
-                         step.forms[static_cast<size_t>(i)]);
-      }
+void run_norm_pack(const NormPackStep& step, int64_t begin, int64_t end, std::byte* scratch) {
+  for (int64_t row = begin; row < end; ++row) {
+    const int64_t source = step.selected != nullptr ? step.selected[row] : row;
+    const float* x = step.norm.x + source * step.norm.x_stride;
+    if (step.norm.weight != nullptr) {
+      RmsNormArgs norm = step.norm;
+      norm.x = x;
+      norm.out = reinterpret_cast<float*>(scratch);
+      step.row_kernels->rms_norm(norm, 0, 1);
+      x = norm.out;
     }
-  });
+    for (int i = 0; i < step.num_forms; ++i) {
+      // Stride 0: x is the row that goes to place `row`, wherever it came from.
+      pack_activations(*step.matmul_kernels, x, 0, row, row + 1,
+                       step.forms[static_cast<size_t>(i)]);
+    }
+  }
 }
 
 // Up to four matmuls of the same rows in one step.
@@ -72,37 +66,30 @@ struct MatmulStep {
   int count;
 };
 
-void run_matmuls(const MatmulStep& step, StepContext& context) {
-  int64_t total = 0;
-  for (int i = 0; i < step.count; ++i) total += step.plans[static_cast<size_t>(i)].num_items;
-  context.share(total, 1, [&](int64_t begin, int64_t end) {
-    int64_t first = 0;
-    for (size_t i = 0; i < static_cast<size_t>(step.count); ++i) {
-      const int64_t items = step.plans[i].num_items;
-      const int64_t from = std::max(begin - first, int64_t{0});
-      const int64_t to = std::min(end - first, items);
-      if (from < to) matmul_run_items(step.args[i], step.plans[i], from, to, context.scratch());
-      first += items;
-    }
-  });
+void run_matmuls(const MatmulStep& step, int64_t begin, int64_t end, std::byte* scratch) {
+  int64_t first = 0;
+  for (size_t i = 0; i < static_cast<size_t>(step.count); ++i) {
+    const int64_t items = step.plans[i].num_items;
+    const int64_t from = std::max(begin - first, int64_t{0});
+    const int64_t to = std::min(end - first, items);
+    if (from < to) matmul_run_items(step.args[i], step.plans[i], from, to, scratch);
+    first += items;
+  }
 }
 
 struct RopeTableStep {
   std::span<const float> inv_freq;
   float attention_factor;
   const int32_t* positions;
-  int64_t count;
   float* cos;
   float* sin;
 };
 
-void run_rope_table(const RopeTableStep& step, StepContext& context) {
-  context.share(step.count, kRowRun, [&](int64_t begin, int64_t end) {
-    const auto pairs = static_cast<int64_t>(step.inv_freq.size());
-    rope_cos_sin(step.inv_freq, step.attention_factor,
-                 {step.positions + begin, static_cast<size_t>(end - begin)},
-                 step.cos + begin * pairs, step.sin + begin * pairs);
-  });
+void run_rope_table(const RopeTableStep& step, int64_t begin, int64_t end, std::byte*) {
+  const auto pairs = static_cast<int64_t>(step.inv_freq.size());
+  rope_cos_sin(step.inv_freq, step.attention_factor,
+               {step.positions + begin, static_cast<size_t>(end - begin)},
+               step.cos + begin * pairs, step.sin + begin * pairs);
 }
 
 struct RotateStep {
@@ -110,31 +97,24 @@ struct RotateStep {
   RmsNormArgs q_norm, k_norm;  // weight null: no norm
   RopeArgs q_rope, k_rope;
   KvWriteArgs write;
-  int64_t count;
 };
 
-void run_rotate(const RotateStep& step, StepContext& context) {
-  context.share(step.count, kRowRun, [&](int64_t begin, int64_t end) {
-    if (step.q_norm.weight != nullptr) step.kernels->rms_norm(step.q_norm, begin, end);
-    if (step.k_norm.weight != nullptr) step.kernels->rms_norm(step.k_norm, begin, end);
-    step.kernels->rope(step.q_rope, begin, end);
-    step.kernels->rope(step.k_rope, begin, end);
-    step.kernels->kv_write(step.write, begin, end);
-  });
+void run_rotate(const RotateStep& step, int64_t begin, int64_t end, std::byte*) {
+  if (step.q_norm.weight != nullptr) step.kernels->rms_norm(step.q_norm, begin, end);
+  if (step.k_norm.weight != nullptr) step.kernels->rms_norm(step.k_norm, begin, end);
+  step.kernels->rope(step.q_rope, begin, end);
+  step.kernels->rope(step.k_rope, begin, end);
+  step.kernels->kv_write(step.write, begin, end);
 }
 
 struct CopyStep {
   const float* from;
   float* to;
-  int64_t count;
 };
 
-void run_copy(const CopyStep& step, StepContext& context) {
-  constexpr int64_t kRun = 1 << 14;
-  context.share(step.count, kRun, [&](int64_t begin, int64_t end) {
-    std::memcpy(step.to + begin, step.from + begin,
-                static_cast<size_t>(end - begin) * sizeof(float));
-  });
+void run_copy(const CopyStep& step, int64_t begin, int64_t end, std::byte*) {
+  std::memcpy(step.to + begin, step.from + begin,
+              static_cast<size_t>(end - begin) * sizeof(float));
 }
 
 const MatmulKernels& kernels_of(const Execution& execution) {
@@ -188,11 +168,10 @@ Rows LayerRecorder::rows(int64_t count, int64_t width) {
 
 Rows LayerRecorder::embed(const PackedMatrix& embedding) {
   const Rows out = rows(scope_.batch.num_tokens, embedding.k);
-  scope_.program.add<EmbedStep>("embedding", run_embed,
+  scope_.program.add<EmbedStep>("embedding", {out.count, kRowRun}, run_embed,
                                 {.embedding = embedding,
                                  .token_ids = scope_.batch.token_ids,
                                  .out = out.values,
-                                 .count = out.count,
                                  .dtype = execution_.dtype});
   return out;
 }
@@ -213,11 +192,11 @@ PackedRows LayerRecorder::norm(const Rows& x, const Norm& norm,
                        .row_kernels = &row_kernels(execution_.isa),
                        .matmul_kernels = &kernels_of(execution_),
                        .forms = {},
-                       .num_forms = static_cast<int>(packed.forms().size()),
-                       .count = count};
+                       .num_forms = static_cast<int>(packed.forms().size())};
   std::copy(packed.forms().begin(), packed.forms().end(), step.forms.begin());
   scope_.program.need_scratch(x.width * static_cast<int64_t>(sizeof(float)));
-  scope_.program.add<NormPackStep>(norm.weight != nullptr ? "norm" : "pack", run_norm_pack, step);
+  scope_.program.add<NormPackStep>(norm.weight != nullptr ? "norm" : "pack", {count, kRowRun},
+                                   run_norm_pack, step);
   return packed;
 }
 
@@ -237,14 +216,16 @@ void LayerRecorder::matmul_step(const char* label, std::span<const MatmulArgs> m
   MR_CHECK(matmuls.size() <= kMostMatmuls);
   MatmulStep step{};
   StepCost cost;
+  int64_t num_items = 0;
   step.count = static_cast<int>(matmuls.size());
   for (size_t i = 0; i < matmuls.size(); ++i) {
     step.args[i] = matmuls[i];
     step.plans[i] = plan_matmul(matmuls[i], execution_.num_threads);
     scope_.program.need_scratch(step.plans[i].scratch_bytes);
+    num_items += step.plans[i].num_items;
     cost = cost + cost_of(matmuls[i]);
   }
-  scope_.program.add<MatmulStep>(label, run_matmuls, step, cost);
+  scope_.program.add<MatmulStep>(label, {num_items, 1}, run_matmuls, step, cost);
 }
 
 void LayerRecorder::project(const char* label, const PackedRows& x,
@@ -294,11 +275,10 @@ LayerRecorder::RopeTable LayerRecorder::rope_table(std::span<const float> inv_fr
   const int64_t count = scope_.batch.num_tokens * static_cast<int64_t>(inv_freq.size());
   float* cos = scope_.arena.allocate<float>(count);
   float* sin = scope_.arena.allocate<float>(count);
-  scope_.program.add<RopeTableStep>("rope table", run_rope_table,
+  scope_.program.add<RopeTableStep>("rope table", {scope_.batch.num_tokens, kRowRun}, run_rope_table,
                                     {.inv_freq = inv_freq,
                                      .attention_factor = attention_factor,
                                      .positions = scope_.batch.positions,
-                                     .count = scope_.batch.num_tokens,
                                      .cos = cos,
                                      .sin = sin});
   return {.cos = cos, .sin = sin};
@@ -333,7 +313,7 @@ void LayerRecorder::rotate_and_cache(const QkvStep& step, const ModelConfig& con
                     .dtype = execution_.dtype};
   };
   scope_.program.add<RotateStep>(
-      "rope and cache", run_rotate,
+      "rope and cache", {step.qkv.count, kRowRun}, run_rotate,
       {.kernels = &row_kernels(execution_.isa),
        .q_norm = head_norm(q, step.q_norm, config.num_heads),
        .k_norm = head_norm(k, step.k_norm, config.num_kv_heads),
@@ -344,16 +324,15 @@ void LayerRecorder::rotate_and_cache(const QkvStep& step, const ModelConfig& con
                  .v = v,
                  .v_stride = width,
                  .slot_mapping = scope_.batch.slot_mapping,
-                 .cache = step.cache},
-       .count = step.qkv.count});
+                 .cache = step.cache}});
 }
 
 void LayerRecorder::dump_hidden(const Rows& x, int64_t layer) {
   if (scope_.hidden_dump == nullptr) return;
   const int64_t count = x.count * x.width;
   scope_.program.add<CopyStep>(
-      "dump", run_copy,
-      {.from = x.values, .to = scope_.hidden_dump + layer * count, .count = count});
+      "dump", {count, int64_t{1} << 14}, run_copy,
+      {.from = x.values, .to = scope_.hidden_dump + layer * count});
 }
 
 }  // namespace millrace

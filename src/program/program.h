@@ -1,9 +1,10 @@
 // A forward as a flat list of steps: recorded by models, then run in one parallel region.
 //
-// Recording a step copies its arguments into the program; running it calls the step's function once
-// on every thread of the team, and the threads share the work by claiming items from the step's
-// counter. A step ends with a barrier, so the next one sees all of its results, unless it was
-// recorded as `kNone` because the next step does not read what it writes.
+// A step is a number of items and a function that computes some of them. The threads of the team
+// claim items from the step's counter, and a step is over when all of its items are done: only then
+// does a thread go on to the next one, so it sees all results of the steps before. Nobody waits for
+// a thread that holds no items: where the system has taken a thread off its core, the others do its
+// share and go on, and it catches up later.
 //
 // A program may be run any number of times; storage is kept by clear(), so that recording the next
 // step of the engine allocates nothing.
@@ -37,59 +38,35 @@ inline StepCost operator+(const StepCost& a, const StepCost& b) {
           a.cache_bytes + b.cache_bytes};
 }
 
-// A thread's view of the step that it runs.
-class StepContext {
- public:
-  StepContext(int thread, int num_threads, std::byte* scratch, std::atomic<int64_t>& next)
-      : thread_(thread), num_threads_(num_threads), scratch_(scratch), next_(next) {}
-
-  int thread() const { return thread_; }
-  int num_threads() const { return num_threads_; }
-  // This thread's scratch memory, as large as the largest that any step asked for.
-  std::byte* scratch() const { return scratch_; }
-
-  // Shares [0, num_items) among the threads in runs of at most `run` items: body(begin, end) is
-  // called for the runs that this thread gets. To be called once per step by every thread.
-  template <typename Body>
-  void share(int64_t num_items, int64_t run, Body&& body) {
-    if (num_threads_ == 1) {
-      if (num_items > 0) body(int64_t{0}, num_items);
-      return;
-    }
-    while (true) {
-      const int64_t begin = next_.fetch_add(run, std::memory_order_relaxed);
-      if (begin >= num_items) return;
-      body(begin, std::min(begin + run, num_items));
-    }
-  }
-
- private:
-  int thread_;
-  int num_threads_;
-  std::byte* scratch_;
-  std::atomic<int64_t>& next_;
-};
-
-enum class StepEnd : uint8_t { kBarrier, kNone };
-
 class Program {
  public:
-  // Args is a plain struct (trivially destructible); `run(args, context)` is called on each thread.
+  // How a step's items are shared out: `num_items` of them, claimed `run` at a time.
+  struct Items {
+    int64_t num_items = 0;
+    int64_t run = 1;
+  };
+
+  // Computes items [begin, end) of a step. `scratch` is this thread's own, as large as the largest
+  // that any step asked for.
   template <typename Args>
-  void add(const char* label, void (*run)(const Args&, StepContext&), const Args& args,
-           const StepCost& cost = {}, StepEnd end = StepEnd::kBarrier) {
+  using StepFunction = void (*)(const Args& args, int64_t begin, int64_t end, std::byte* scratch);
+
+  // Args is a plain struct; it is copied.
+  template <typename Args>
+  void add(const char* label, const Items& items, StepFunction<Args> run, const Args& args,
+           const StepCost& cost = {}) {
     static_assert(std::is_trivially_copyable_v<Args>, "step arguments are copied as bytes");
     Step step;
     step.label = label;
-    step.run = reinterpret_cast<ErasedRun>(reinterpret_cast<void*>(run));
-    step.call = [](ErasedRun erased, const std::byte* raw, StepContext& context) {
-      const auto typed =
-          reinterpret_cast<void (*)(const Args&, StepContext&)>(reinterpret_cast<void*>(erased));
-      typed(*reinterpret_cast<const Args*>(raw), context);
+    step.items = items;
+    step.run = reinterpret_cast<ErasedRun>(run);
+    step.call = [](ErasedRun erased, const std::byte* raw, int64_t begin, int64_t end,
+                   std::byte* scratch) {
+      const auto typed = reinterpret_cast<StepFunction<Args>>(erased);
+      typed(*reinterpret_cast<const Args*>(raw), begin, end, scratch);
     };
     step.args_offset = store(&args, sizeof(Args));
     step.cost = cost;
-    step.end = end;
     steps_.push_back(step);
     total_cost_ = total_cost_ + cost;
   }
@@ -111,7 +88,7 @@ class Program {
   const char* label(int64_t i) const { return steps_[static_cast<size_t>(i)].label; }
   const StepCost& cost(int64_t i) const { return steps_[static_cast<size_t>(i)].cost; }
 
-  // Times each step of the next runs (as thread 0 sees it, its barrier included) and adds the
+  // Times each step of the next runs (as thread 0 sees it, its wait included) and adds the
   // seconds up by step. Costs two clock readings a step.
   void set_timing(bool on) { timing_ = on; }
   std::span<const double> step_seconds() const { return step_seconds_; }
@@ -121,21 +98,25 @@ class Program {
   struct Step {
     const char* label;
     ErasedRun run;
-    void (*call)(ErasedRun, const std::byte*, StepContext&);
+    void (*call)(ErasedRun, const std::byte*, int64_t, int64_t, std::byte*);
+    Items items;
     size_t args_offset;
     StepCost cost;
-    StepEnd end;
   };
-  // One counter to a cache line: threads hammer on it.
-  struct alignas(64) Counter {
-    std::atomic<int64_t> next{0};
+  // One step's counters to a cache line: threads hammer on them. Items fit 32 bits (checked), so
+  // that a waiting thread can sleep on `done`.
+  struct alignas(64) Counters {
+    std::atomic<int32_t> next{0};
+    std::atomic<int32_t> done{0};
   };
+
+  void run_step(const Step& step, Counters& counters, std::byte* scratch) const;
 
   size_t store(const void* args, size_t size);
 
   std::vector<Step> steps_;
   std::vector<std::byte> args_;
-  std::unique_ptr<Counter[]> counters_;
+  std::unique_ptr<Counters[]> counters_;
   size_t num_counters_ = 0;
   int64_t scratch_bytes_ = 0;
   StepCost total_cost_;
