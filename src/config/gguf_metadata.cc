@@ -3,24 +3,16 @@
 #include <limits>
 #include <utility>
 
+#include "base/describe_json.h"
+
 namespace millrace {
 namespace {
-
-constexpr size_t kMaxDescribed = 40;
 
 // Overload set for std::visit.
 template <typename... Fs>
 struct Overloaded : Fs... {
   using Fs::operator()...;
 };
-
-std::string quote(const std::string& text) {
-  std::string shown = text.substr(0, kMaxDescribed);
-  for (char& c : shown) {
-    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
-  }
-  return fmt::format("\"{}{}\"", shown, text.size() > kMaxDescribed ? "..." : "");
-}
 
 std::unexpected<Error> wrong_type(std::string_view key, const GgufValue& found,
                                   std::string_view expected) {
@@ -65,7 +57,9 @@ std::string describe(const GgufValue& value) {
                                [](uint64_t number) { return fmt::format("integer {}", number); },
                                [](double number) { return fmt::format("number {}", number); },
                                [](bool flag) { return std::string(flag ? "true" : "false"); },
-                               [](const std::string& text) { return "string " + quote(text); },
+                               [](const std::string& text) {
+                                 return fmt::format("string \"{}\"", one_short_line(text));
+                               },
                                [](const GgufArray& array) {
                                  return fmt::format("an array of {}", array.size());
                                }},

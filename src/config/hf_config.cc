@@ -56,6 +56,7 @@ constexpr std::string_view kHarmless[] = {"model_type",
                                           "length_penalty",
                                           "max_length",
                                           "max_new_tokens",
+                                          "max_sequence_length",
                                           "min_length",
                                           "no_repeat_ngram_size",
                                           "num_beam_groups",
@@ -176,7 +177,7 @@ Result<> parse_biases_and_norms(JsonFields& fields, ModelConfig& config) {
   config.rms_norm_eps = static_cast<float>(eps.value_or(kDefaultEps));
   MR_ASSIGN(const auto activation, fields.find_string("hidden_act"));
   if (activation.value_or("silu") != "silu") {
-    return fail("field hidden_act: found \"{}\", expected \"silu\"", *activation);
+    return fail("field hidden_act: found \"{}\", expected \"silu\"", one_short_line(*activation));
   }
   return {};
 }
@@ -188,7 +189,8 @@ Result<> parse_dtype_field(JsonFields& fields, ModelConfig& config) {
   if (!name) return {};
   const auto dtype = parse_dtype(*name);
   if (!dtype || (*dtype != DType::kF32 && *dtype != DType::kF16 && *dtype != DType::kBF16)) {
-    return fail("field dtype: found \"{}\", expected float32, float16 or bfloat16", *name);
+    return fail("field dtype: found \"{}\", expected float32, float16 or bfloat16",
+                one_short_line(*name));
   }
   config.dtype = *dtype;
   return {};

@@ -22,7 +22,8 @@ Result<RopeType> parse_type(JsonFields& dict) {
        {RopeType::kDefault, RopeType::kLinear, RopeType::kLlama3, RopeType::kYarn}) {
     if (name == name_of(type)) return type;
   }
-  return fail("field rope_type: found \"{}\", expected default, linear, llama3 or yarn", name);
+  return fail("field rope_type: found \"{}\", expected default, linear, llama3 or yarn",
+              one_short_line(name));
 }
 
 Result<double> required(const std::optional<double>& value, const char* name, RopeType type) {

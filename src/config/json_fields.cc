@@ -90,7 +90,7 @@ Result<> JsonFields::check_rest(std::span<const std::string_view> ignored_prefix
     return fail(
         "field {}{}: found {}; this field is not understood and may change what the model "
         "computes; remove it if it does not",
-        prefix_, name, describe(value));
+        prefix_, one_short_line(name), describe(value));
   }
   return {};
 }

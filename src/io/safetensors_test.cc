@@ -107,6 +107,7 @@ TEST(Safetensors, DamagedHeadersAreErrors) {
       {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
        R"("b":{"dtype":"U8","shape":[2],"data_offsets":[3,5]}})",
        5, "tensor b: its data begin at byte 3, expected 2: tensors overlap or leave a gap"},
+      {R"({"a\nb":7})", 0, "a tensor's name is not valid: \"a b\""},
       {R"({"a":7})", 0, "tensor a: expected an object with dtype, shape and data_offsets, found 7"},
       {R"({"__metadata__":{"a":1}})", 0, "__metadata__.a is 1, expected a string"},
       {R"([])", 0, "header is an array of 0, expected an object"},
