@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "base/describe_json.h"
 #include "config/hf_rope.h"
 #include "config/model_config.h"
 
@@ -90,7 +91,7 @@ Result<Architecture> parse_architecture(const std::string& name) {
   return fail(
       "metadata general.architecture: \"{}\" is not supported; supported: llama, qwen2, "
       "qwen3",
-      name);
+      one_short_line(name));
 }
 
 // A key below "<architecture>." that is not understood may change what the model computes.
@@ -216,7 +217,8 @@ Result<> parse_rope_scaling(const ArchFields& fields, RopeConfig& rope) {
     rope.type = RopeType::kYarn;
     return parse_yarn(fields, rope);
   }
-  return fields.out_of_range("rope.scaling.type", "\"" + name + "\"", "none, linear or yarn");
+  return fields.out_of_range("rope.scaling.type", "\"" + one_short_line(name) + "\"",
+                             "none, linear or yarn");
 }
 
 Result<> parse_rope(const ArchFields& fields, const GgufTensorFacts& facts, ModelConfig& config) {

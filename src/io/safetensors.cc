@@ -17,6 +17,7 @@ namespace {
 constexpr uint64_t kMaxHeaderBytes = uint64_t{100} << 20;
 constexpr int kHeaderDepth = 4;
 constexpr size_t kMaxDims = 8;
+constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kLengthBytes = 8;
 
 struct DTypeName {
@@ -61,6 +62,13 @@ std::optional<int64_t> tensor_bytes(DType dtype, const std::vector<int64_t>& sha
     if (__builtin_mul_overflow(bytes, dim, &bytes)) return std::nullopt;
   }
   return bytes;
+}
+
+// Names go into messages as they are: no control characters, bounded.
+bool is_valid_name(std::string_view name) {
+  return !name.empty() && name.size() <= kMaxNameBytes && std::ranges::all_of(name, [](char c) {
+    return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f;
+  });
 }
 
 Result<std::vector<int64_t>> parse_shape(const std::string& name, const nlohmann::json& value) {
@@ -138,7 +146,7 @@ Result<> parse_metadata(const nlohmann::json& value, std::map<std::string, std::
   if (!value.is_object()) return fail("__metadata__ is {}, expected an object", describe(value));
   for (const auto& [key, text] : value.items()) {
     if (!text.is_string()) {
-      return fail("__metadata__.{} is {}, expected a string", key, describe(text));
+      return fail("__metadata__.{} is {}, expected a string", one_short_line(key), describe(text));
     }
     metadata[key] = text.get<std::string>();
   }
@@ -158,12 +166,14 @@ Result<ShardIndex> read_index(const std::string& path) {
   }
   ShardIndex index;
   for (const auto& [tensor, shard] : json["weight_map"].items()) {
+    if (!is_valid_name(tensor)) {
+      return fail("{}: a tensor's name is not valid: \"{}\"", path, one_short_line(tensor));
+    }
     if (!shard.is_string()) {
       return fail("{}: tensor {}: file is {}, expected a string", path, tensor, describe(shard));
     }
     const std::string file = shard.get<std::string>();
-    if (file.empty() || file == ".." || file.find('/') != std::string::npos ||
-        file.find('\0') != std::string::npos) {
+    if (!is_valid_name(file) || file == ".." || file.find('/') != std::string::npos) {
       return fail("{}: tensor {}: file {} must be a name in the same folder", path, tensor,
                   describe(shard));
     }
@@ -214,6 +224,9 @@ Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> bytes) {
     if (name == "__metadata__") {
       MR_TRY(parse_metadata(entry, header.metadata));
       continue;
+    }
+    if (!is_valid_name(name)) {
+      return fail("a tensor's name is not valid: \"{}\"", one_short_line(name));
     }
     MR_ASSIGN(SafetensorsTensor tensor, parse_tensor(name, entry, data));
     header.tensors.push_back(std::move(tensor));
