@@ -17,7 +17,7 @@ constexpr int64_t kMinBlockRows = 48;
 constexpr int64_t kMaxBlockRows = 240;
 // Fewer tiles than this do not pay for expanding f16 or bf16 weights into a buffer first.
 constexpr int64_t kMinTilesToExpand = 3;
-constexpr int kPrefetchDistance = 2048;
+constexpr int64_t kPrefetchDistance = 6144;
 constexpr int kMaxSpans = 128;
 // Items: enough for threads that are disturbed, long enough for a straight stream of memory.
 constexpr int64_t kItemsPerThread = 8;
@@ -170,6 +170,25 @@ int64_t panel_sum_floats(const MatmulArgs& args, const Block& block) {
   return sum_levels(args) * block.rows * kPanelWidth;
 }
 
+// What pass `pass` over a chunk prefetches. One pass: as far ahead as memory is away. Several: each
+// its share of the next chunk, so that memory works all the time.
+void set_prefetch(const Operand& operand, const Block& block, int64_t pass, TileArgs& tile) {
+  if (operand.method.expand) return;
+  const int64_t passes = block.tile_end - block.tile_begin;
+  const int64_t step = operand.method.step_bytes;
+  if (passes == 1) {
+    tile.prefetch_distance = kPrefetchDistance;
+    tile.prefetch_bytes = step;
+    return;
+  }
+  const int64_t steps = tile.spans[tile.num_spans - 1].end - tile.spans[0].begin;
+  const int64_t begin = tile.spans[0].begin - tile.origin;
+  tile.prefetch_bytes = (step + passes - 1) / passes;
+  // The kernel counts from the panel's start, in prefetch_bytes a step.
+  tile.prefetch_distance =
+      (begin + steps) * step + pass * steps * tile.prefetch_bytes - begin * tile.prefetch_bytes;
+}
+
 // Runs the spans [first, last) of all tiles of a block against the panels that `tile` points at.
 void run_tiles(const MatmulArgs& args, const Operand& operand, const Block& block, TileArgs& tile) {
   const int64_t row_size = packed_row_bytes(args.input.kind, args.input.k);
@@ -181,8 +200,7 @@ void run_tiles(const MatmulArgs& args, const Operand& operand, const Block& bloc
     for (int p = 0; p < operand.method.panels; ++p) {
       tile.sums[p] = block_sums[static_cast<size_t>(p)] + (row - block.row_begin) * kPanelWidth;
     }
-    const bool streams = t == block.tile_begin && !operand.method.expand;
-    tile.prefetch_distance = streams ? kPrefetchDistance : 0;
+    set_prefetch(operand, block, t - block.tile_begin, tile);
     operand.method.tile[height](tile);
   }
   std::copy(block_sums.begin(), block_sums.end(), tile.sums);

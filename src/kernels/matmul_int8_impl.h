@@ -50,6 +50,17 @@ MR_INLINE I16 start_of_dot(I16 minus_sum) {
   }
 }
 
+// dot += codes times the 4 bytes at x. Tall tiles fill the arithmetic units, so they save the
+// instruction that loads the bytes; low ones wait for memory and run better with it.
+template <int kCodeBits, int kRows>
+MR_INLINE I16 dot_step(I16 dot, I16 codes, const uint8_t* x) {
+  if constexpr (kRows <= 3) {
+    return dot4<kCodeBits>(dot, codes, broadcast4(x));
+  } else {
+    return dot4_broadcast<kCodeBits>(dot, codes, x);
+  }
+}
+
 // dot[m] += codes of steps [kBegin, kBegin + kSteps) times row m; 8-bit codes.
 template <class L, int kRows, int kBegin, int kSteps>
 MR_INLINE void dot_bytes(const uint8_t* codes, const uint8_t* x, I16* dot) {
@@ -58,7 +69,7 @@ MR_INLINE void dot_bytes(const uint8_t* codes, const uint8_t* x, I16* dot) {
     const I16 w = load_int(codes + 64 * i);
 #pragma GCC unroll 16
     for (int m = 0; m < kRows; ++m) {
-      dot[m] = dot4<8>(dot[m], w, broadcast4(x + 4 * ((kBegin + i) * kRows + m)));
+      dot[m] = dot_step<8, kRows>(dot[m], w, x + 4 * ((kBegin + i) * kRows + m));
     }
   }
 }
@@ -74,11 +85,11 @@ MR_INLINE void dot_nibbles(const uint8_t* codes, const uint8_t* x, I16* dot) {
     const I16 high = and_bits(shift_right<4>(both), low_mask);
 #pragma GCC unroll 16
     for (int m = 0; m < kRows; ++m) {
-      dot[m] = dot4<4>(dot[m], low, broadcast4(x + 4 * (i * kRows + m)));
+      dot[m] = dot_step<4, kRows>(dot[m], low, x + 4 * (i * kRows + m));
     }
 #pragma GCC unroll 16
     for (int m = 0; m < kRows; ++m) {
-      dot[m] = dot4<4>(dot[m], high, broadcast4(x + 4 * ((i + 4) * kRows + m)));
+      dot[m] = dot_step<4, kRows>(dot[m], high, x + 4 * ((i + 4) * kRows + m));
     }
   }
 }
@@ -146,7 +157,7 @@ void int8_tile(const TileArgs& args) {
     const uint8_t* w = panel + (span.begin - args.origin) * int64_t{L::kStepBytes};
     const uint8_t* x = activations + span.begin * kGroupBytes;
     const uint8_t* end = activations + span.end * kGroupBytes;
-    if (args.prefetch_distance > 0) {
+    if (args.prefetch_bytes == L::kStepBytes) {
       const int64_t distance = args.prefetch_distance;
       for (; x != end; x += kGroupBytes, w += L::kStepBytes) {
 #pragma GCC unroll 16
@@ -154,7 +165,12 @@ void int8_tile(const TileArgs& args) {
         multiply_group<L, kRows>(w, x, acc);
       }
     } else {
+      const uint8_t* ahead =
+          panel + args.prefetch_distance + (span.begin - args.origin) * args.prefetch_bytes;
       for (; x != end; x += kGroupBytes, w += L::kStepBytes) {
+        for (int64_t line = 0; line < args.prefetch_bytes; line += 64)
+          prefetch_level2(ahead + line);
+        ahead += args.prefetch_bytes;
         multiply_group<L, kRows>(w, x, acc);
       }
     }

@@ -44,8 +44,12 @@ struct TileArgs {
   const KSpan* spans = nullptr;
   int num_spans = 0;
   int32_t origin = 0;
-  float leaf_scale = 1.0f;    // multiplies each leaf's chain before the first addition of the tree
-  int prefetch_distance = 0;  // bytes ahead; 0: the panels are in cache already
+  float leaf_scale = 1.0f;  // multiplies each leaf's chain before the first addition of the tree
+  // Every step prefetches `prefetch_bytes` bytes of what the panels' memory holds from
+  // `prefetch_distance` bytes after the first step on: a whole step's in a single pass, and in
+  // several passes over a chunk each its share of the next chunk.
+  int64_t prefetch_distance = 0;
+  int64_t prefetch_bytes = 0;
 };
 using TileFunction = void (*)(const TileArgs& args);
 

@@ -210,6 +210,12 @@ MR_INLINE I16 dot4(I16 acc, I16 codes_u8, I16 values_s8) {
           dot4_half<kCodeBits>(acc.hi, codes_u8.hi, values_s8.hi)};
 }
 
+// dot4 with the 4 bytes at p in every lane of values_s8.
+template <int kCodeBits>
+MR_INLINE I16 dot4_broadcast(I16 acc, I16 codes_u8, const void* p) {
+  return dot4<kCodeBits>(acc, codes_u8, broadcast4(p));
+}
+
 // Dot products of 4 signed bytes a lane (-127..127 each, so that no pair saturates).
 MR_INLINE I16 dot4_signed(I16 acc, I16 a_s8, I16 b_s8) {
   return {dot4_half<7>(acc.lo, _mm256_abs_epi8(a_s8.lo), _mm256_sign_epi8(b_s8.lo, a_s8.lo)),
@@ -217,6 +223,10 @@ MR_INLINE I16 dot4_signed(I16 acc, I16 a_s8, I16 b_s8) {
 }
 
 MR_INLINE void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+// Into the second-level cache.
+MR_INLINE void prefetch_level2(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
+}
 
 }  // namespace
 }  // namespace millrace

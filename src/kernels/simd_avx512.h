@@ -140,6 +140,20 @@ MR_INLINE I16 dot4(I16 acc, I16 codes_u8, I16 values_s8) {
 #endif
 }
 
+// dot4 with the 4 bytes at p in every lane of values_s8.
+template <int kCodeBits>
+MR_INLINE I16 dot4_broadcast(I16 acc, I16 codes_u8, const void* p) {
+#if defined(__AVX512VNNI__)
+  // The form with an operand in memory, which the compiler does not make of the intrinsic.
+  asm("vpdpbusd %2%{1to16%}, %1, %0"
+      : "+v"(acc.v)
+      : "v"(codes_u8.v), "m"(*static_cast<const int32_t*>(p)));
+  return acc;
+#else
+  return dot4<kCodeBits>(acc, codes_u8, broadcast4(p));
+#endif
+}
+
 // Dot products of 4 signed bytes a lane (-127..127 each, so that no pair saturates).
 MR_INLINE I16 dot4_signed(I16 acc, I16 a_s8, I16 b_s8) {
   const __m512i magnitude = _mm512_abs_epi8(a_s8.v);
@@ -154,6 +168,10 @@ MR_INLINE I16 dot4_signed(I16 acc, I16 a_s8, I16 b_s8) {
 }
 
 MR_INLINE void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+// Into the second-level cache.
+MR_INLINE void prefetch_level2(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
+}
 
 }  // namespace
 }  // namespace millrace

@@ -225,6 +225,12 @@ MR_INLINE I16 dot4(I16 acc, I16 codes_u8, I16 values_s8) {
   return dot4_lanes(acc, codes_u8, values_s8);
 }
 
+// dot4 with the 4 bytes at p in every lane of values_s8.
+template <int kCodeBits>
+MR_INLINE I16 dot4_broadcast(I16 acc, I16 codes_u8, const void* p) {
+  return dot4<kCodeBits>(acc, codes_u8, broadcast4(p));
+}
+
 // Dot products of 4 signed bytes a lane (-127..127 each).
 MR_OUTLINE I16 dot4_signed(const I16& acc, const I16& a_s8, const I16& b_s8) {
   const int8_t* a = reinterpret_cast<const int8_t*>(&a_s8.v);
@@ -237,6 +243,8 @@ MR_OUTLINE I16 dot4_signed(const I16& acc, const I16& a_s8, const I16& b_s8) {
 }
 
 MR_INLINE void prefetch(const void* p) { __builtin_prefetch(p); }
+// Into the second-level cache.
+MR_INLINE void prefetch_level2(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 #undef MR_LANES
 #undef MR_OUTLINE
