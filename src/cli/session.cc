@@ -40,6 +40,7 @@ EngineOptions engine_options(const LoadedModel& model, const TextModel& text,
   options.limits.max_num_batched_tokens = model.max_num_batched_tokens;
   options.limits.max_num_seqs = config.max_num_seqs;
   options.eos_token_ids = text.end_ids();
+  options.isa = model.runner->model().execution().isa;
   return options;
 }
 

@@ -67,7 +67,9 @@ Engine::Engine(const EngineOptions& options, ForwardRunner& runner)
     : options_(options),
       runner_(runner),
       pool_(options.num_blocks, options.block_size),
-      scheduler_(options.limits) {}
+      scheduler_(options.limits) {
+  scratch_.kernel.isa = options.isa;
+}
 
 Result<RequestId> Engine::add_request(Request request) {
   const int64_t vocab_size = runner_.vocab_size();

@@ -19,6 +19,7 @@
 #include "engine/sampling_params.h"
 #include "engine/scheduler.h"
 #include "engine/text_sink.h"
+#include "kernels/isa.h"
 #include "kvcache/block_pool.h"
 #include "runtime/forward_runner.h"
 
@@ -30,6 +31,7 @@ struct EngineOptions {
   int64_t max_model_len = 0;  // most tokens of a sequence, prompt and answer
   SchedulerLimits limits;
   std::vector<int32_t> eos_token_ids;  // all declared end tokens
+  Isa isa = Isa::kPortable;            // of the sampling kernels
 };
 
 struct Request {

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "kernels/math.h"
+#include "kernels/softmax_weights.h"
 
 namespace millrace {
 namespace {
@@ -86,45 +87,63 @@ struct Scaled {
 
 // exp(z) in units of 2^-40, cut to a whole number: sums of these are exact, so that the mass of a
 // set of tokens does not depend on the order in which it is added up.
-uint64_t weight(float z) {
-  // exp(-27.8) < 2^-40: nothing is left.
-  return z < -27.8f ? 0 : static_cast<uint64_t>(exp_f32(z) * 0x1p40f);
-}
+uint64_t in_units(float weight) { return static_cast<uint64_t>(weight * 0x1p40f); }
 
-// Mass of the tokens with z_i >= least.
-uint64_t mass_of_row(const Scaled& z, float least) {
-  uint64_t mass = 0;
-  for (size_t i = 0; i < z.logits.size(); ++i) {
-    const float value = z(i);
-    if (value >= least) mass += weight(value);
+// Masses of tokens of one row.
+class Masses {
+ public:
+  // Computes exp(z) of the whole row into scratch.weights.
+  static Masses of_row(const Scaled& z, SamplingScratch& scratch) {
+    scratch.weights.resize(z.logits.size());
+    softmax_weights(scratch.isa)(z.logits.data(), static_cast<int64_t>(z.logits.size()), z.max,
+                                 z.inverse_temperature, scratch.weights.data());
+    return Masses(z, scratch.weights.data());
   }
-  return mass;
-}
+  // Computes exp(z) when it is asked for: better for few candidates.
+  static Masses on_demand(const Scaled& z) { return Masses(z, nullptr); }
 
-uint64_t mass_of(const Scaled& z, std::span<const int32_t> ids) {
-  uint64_t mass = 0;
-  for (const int32_t id : ids) mass += weight(z(static_cast<size_t>(id)));
-  return mass;
-}
+  uint64_t of(int32_t id) const {
+    return in_units(weights_ ? weights_[id] : exp_f32(z_(static_cast<size_t>(id))));
+  }
+  uint64_t of(std::span<const int32_t> ids) const {
+    uint64_t mass = 0;
+    for (const int32_t id : ids) mass += of(id);
+    return mass;
+  }
+  // Of the tokens with z_i >= least; after of_row only.
+  uint64_t total(float least) const {
+    uint64_t mass = 0;
+    for (size_t i = 0; i < z_.logits.size(); ++i) {
+      if (z_(i) >= least) mass += in_units(weights_[i]);
+    }
+    return mass;
+  }
+
+ private:
+  Masses(const Scaled& z, const float* weights) : z_(z), weights_(weights) {}
+
+  const Scaled& z_;
+  const float* weights_;
+};
 
 // Cuts the candidates to the fewest best ones whose mass reaches `target` (all, if it is never
 // reached). Halves the list at its median until the cut is found: linear time, no full order.
-void cut_to_mass(const Scaled& z, uint64_t target, std::vector<int32_t>& candidates) {
+void cut_to_mass(std::span<const float> logits, const Masses& masses, uint64_t target,
+                 std::vector<int32_t>& candidates) {
   size_t begin = 0;  // everything before is kept
   size_t end = candidates.size();
   while (begin < end) {
     const size_t middle = begin + (end - begin) / 2;
     const auto first = candidates.begin();
     std::nth_element(first + static_cast<ptrdiff_t>(begin), first + static_cast<ptrdiff_t>(middle),
-                     first + static_cast<ptrdiff_t>(end), better(z.logits));
+                     first + static_cast<ptrdiff_t>(end), better(logits));
     // The cut comes right after the candidate that reaches the target.
-    const uint64_t before =
-        mass_of(z, std::span(candidates).subspan(begin, middle - begin));
+    const uint64_t before = masses.of(std::span(candidates).subspan(begin, middle - begin));
     if (before >= target) {
       end = middle;
       continue;
     }
-    const uint64_t through = before + weight(z(static_cast<size_t>(candidates[middle])));
+    const uint64_t through = before + masses.of(candidates[middle]);
     begin = middle + 1;
     if (through >= target) break;
     target -= through;
@@ -132,19 +151,22 @@ void cut_to_mass(const Scaled& z, uint64_t target, std::vector<int32_t>& candida
   candidates.resize(begin);
 }
 
-// Top-p over all tokens that pass min-p. Mostly few tokens hold the mass: those are tried first.
-void select_mass(const Scaled& z, uint64_t target, float least_logit, SamplingScratch& scratch) {
-  constexpr size_t kFirstTry = 256;
-  select_largest(z.logits, kFirstTry, least_logit, scratch);
-  if (mass_of(z, scratch.candidates) < target) {
-    select_largest(z.logits, z.logits.size(), least_logit, scratch);
-  }
-  cut_to_mass(z, target, scratch.candidates);
-}
-
 // The mass that top-p asks for.
 uint64_t share_of(uint64_t mass, float top_p) {
   return static_cast<uint64_t>(std::ceil(static_cast<double>(mass) * static_cast<double>(top_p)));
+}
+
+// Top-p over all tokens that pass min-p. Mostly few tokens hold the mass: those are tried first.
+void select_mass(const Scaled& z, float top_p, float least, float least_logit,
+                 SamplingScratch& scratch) {
+  constexpr size_t kFirstTry = 256;
+  const Masses masses = Masses::of_row(z, scratch);
+  const uint64_t target = share_of(masses.total(least), top_p);
+  select_largest(z.logits, kFirstTry, least_logit, scratch);
+  if (masses.of(scratch.candidates) < target) {
+    select_largest(z.logits, z.logits.size(), least_logit, scratch);
+  }
+  cut_to_mass(z.logits, masses, target, scratch.candidates);
 }
 
 // The Gumbel race: keeps the best of the tokens offered.
@@ -268,12 +290,12 @@ int32_t draw_token(std::span<const float> logits, const DrawSettings& settings,
     std::erase_if(scratch.candidates,
                   [&](int32_t id) { return !(z(static_cast<size_t>(id)) >= least); });
     if (top_p) {
-      const uint64_t target = share_of(mass_of(z, scratch.candidates), settings.top_p);
-      cut_to_mass(z, target, scratch.candidates);
+      const Masses masses = Masses::on_demand(z);
+      const uint64_t target = share_of(masses.of(scratch.candidates), settings.top_p);
+      cut_to_mass(logits, masses, target, scratch.candidates);
     }
   } else {
-    const uint64_t target = share_of(mass_of_row(z, least), settings.top_p);
-    select_mass(z, target, least_logit, scratch);
+    select_mass(z, settings.top_p, least, least_logit, scratch);
   }
   for (const int32_t id : scratch.candidates) {
     if (z(static_cast<size_t>(id)) >= least) race.offer(id);
@@ -286,7 +308,7 @@ TokenLogprobs compute_logprobs(std::span<const float> logits, int32_t token, int
   const float max = logits[argmax(logits)];
   if (!std::isfinite(max)) return {};
   const Scaled z{logits, max, 1.0f};
-  const float mass = static_cast<float>(mass_of_row(z, kMinusInf)) * 0x1p-40f;
+  const float mass = static_cast<float>(Masses::of_row(z, scratch).total(kMinusInf)) * 0x1p-40f;
   const float log_sum = log_f32(mass);
   TokenLogprobs out;
   out.logprob = z(static_cast<size_t>(token)) - log_sum;

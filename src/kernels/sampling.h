@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/isa.h"
+
 namespace millrace {
 
 // What a random number is for: draws of different uses at one position are independent.
@@ -89,10 +91,13 @@ struct TokenLogprobs {
   std::vector<std::pair<int32_t, float>> top;  // (id, log-probability), likeliest first
 };
 
-// Room that sampling works in, kept by the caller from call to call.
+// Room that sampling works in, kept by the caller from call to call, and the instruction set to use
+// (which never changes a result).
 struct SamplingScratch {
+  Isa isa = Isa::kPortable;
   std::vector<int32_t> candidates;
   std::vector<float> chunk_max;
+  std::vector<float> weights;
 };
 
 // Id of the largest logit. All -inf or NaN: 0. Requires a row of at least one.

@@ -3,12 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <numeric>
 #include <random>
 #include <set>
+
+#include "base/cpu.h"
+#include "kernels/math.h"
+#include "kernels/softmax_weights.h"
 
 namespace millrace {
 namespace {
@@ -214,6 +219,41 @@ TEST(DrawToken, SameTokensOnEveryMachine) {
   }
   EXPECT_EQ(plain, (std::vector<int32_t>{237, 352, 368, 375, 341, 272}));
   EXPECT_EQ(filtered, (std::vector<int32_t>{68, 139, 49, 150, 453, 251}));
+}
+
+TEST(SoftmaxWeights, AreThoseOfExpF32ForEveryInstructionSet) {
+  for (const size_t size : {1, 15, 16, 17, 1000}) {
+    std::vector<float> logits = random_logits(size, 11, 30);
+    logits[size / 2] = kNan;
+    logits[size / 3] = -kInf;
+    logits[0] = 200;
+    for (const Isa isa : available_isas(detect_cpu_features())) {
+      std::vector<float> weights(size + 1, -7.0f);
+      softmax_weights(isa)(logits.data(), static_cast<int64_t>(size), 200, 0.25f, weights.data());
+      for (size_t i = 0; i < size; ++i) {
+        const float z = (logits[i] - 200) * 0.25f;
+        const float expected = std::isnan(z) ? 0.0f : exp_f32(z);
+        ASSERT_EQ(std::bit_cast<uint32_t>(weights[i]), std::bit_cast<uint32_t>(expected)) << i;
+      }
+      EXPECT_EQ(weights[size], -7.0f) << "wrote past the end";
+    }
+  }
+}
+
+TEST(DrawToken, DoesNotDependOnTheInstructionSet) {
+  const std::vector<float> logits = random_logits(3001, 12);
+  SamplingScratch portable;
+  for (const Isa isa : available_isas(detect_cpu_features())) {
+    SamplingScratch scratch;
+    scratch.isa = isa;
+    for (int position = 0; position < 100; ++position) {
+      const RandomKey key{3, 0, position};
+      EXPECT_EQ(draw_token(logits, {1, 0, 0.9f}, key, scratch),
+                draw_token(logits, {1, 0, 0.9f}, key, portable));
+    }
+    EXPECT_EQ(compute_logprobs(logits, 5, 9, scratch).top,
+              compute_logprobs(logits, 5, 9, portable).top);
+  }
 }
 
 TEST(GumbelNoise, StaysInItsRangeAndHasItsMean) {
