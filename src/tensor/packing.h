@@ -16,7 +16,8 @@ struct PackSource {
   WeightFormat format = WeightFormat::kF32;
   const std::byte* data = nullptr;  // need not be aligned
   int64_t n = 0;                    // outputs that this source gives
-  // Output o of the source is row rows[o] of the tensor; null: row o. (Shards; un-permuted q and k.)
+  // Output o of the source is row rows[o] of the tensor; null: row o. (Shards; un-permuted q and
+  // k.)
   const int64_t* rows = nullptr;
 };
 
