@@ -1,8 +1,8 @@
 // Grouped-query attention over V16 and Wide, compiled once per instruction set by
 // attention_gqa_<isa>.cc. reference_attention.h is its plain form.
 //
-// An item's rows (query tokens x heads of one kv head) share every loaded vector of K and V. Tiles of
-// 16 positions are taken leaf by leaf, a few at a time:
+// An item's rows (query tokens x heads of one kv head) share every loaded vector of K and V. Tiles
+// of 16 positions are taken leaf by leaf, a few at a time:
 //   scores   lanes are positions; for each element of the head one vector of K serves all rows
 //   softmax  running maximum and slot sums; reductions over lanes are made for all rows at once
 //   values   lanes are elements of the head; one vector of V serves all rows
@@ -10,48 +10,12 @@
 #pragma once
 
 #include "kernels/attention_gqa.h"
-#include "kernels/attention_vec.h"
+#include "kernels/attention_tile_impl.h"
 
 namespace millrace {
 namespace {
 
-inline constexpr int kMaxTiles = 4;   // tiles whose scores are computed together
-inline constexpr int kMaxNodes = 5;   // a leaf and at most one waiting subtree for each level
-inline constexpr float kNegativeInfinity = -__builtin_inff();
-
-template <DType kDType>
-struct CacheType;
-template <>
-struct CacheType<DType::kF32> {
-  using Element = float;
-  MR_INLINE static Wide load(const float* p) { return wide_load(p); }
-};
-template <>
-struct CacheType<DType::kF16> {
-  using Element = uint16_t;
-  MR_INLINE static Wide load(const uint16_t* p) { return wide_load_f16(p); }
-};
-template <>
-struct CacheType<DType::kBF16> {
-  using Element = uint16_t;
-  MR_INLINE static Wide load(const uint16_t* p) { return wide_load_bf16(p); }
-};
-template <>
-struct CacheType<DType::kI8> {
-  using Element = int8_t;
-  MR_INLINE static Wide load(const int8_t* p) { return wide_load_s8(p); }
-};
-
-// Accumulators of kRows rows by `width` vectors, the vectors and one broadcast must fit in registers.
-template <int kRows>
-constexpr int register_tiles() {
-  if (!kHasRegisters) return 1;
-  constexpr int kRegisters = kWide == 8 ? 16 : 32;
-  for (int width = kMaxTiles; width > 1; width /= 2) {
-    if (kRows * width + width + 1 < kRegisters) return width;
-  }
-  return 1;
-}
+inline constexpr int kMaxNodes = 5;  // a leaf and at most one waiting subtree for each level
 
 // A subtree's m and l (lane r: row r) and acc [rows][padded head_dim].
 struct Node {
@@ -62,194 +26,20 @@ struct Node {
   bool empty;  // no tile at all; a row without entries has l = 0
 };
 
-// 16 consecutive positions in the cache.
-template <typename Element>
-struct Tile {
-  const Element* k;
-  const Element* v;
-  const float* k_scale;
-  const float* v_scale;
-  int64_t first_position;
-  bool opens_leaf;
-  bool closes_leaf;
-};
-
 // One item's view of its work; rows are padded to kRows by repeating the last one.
 struct ItemView {
   int rows = 0;
   int head_dim = 0;
   int padded_dim = 0;
   int64_t last_position[kAttentionRows];  // the last position that row r sees
-  float* q = nullptr;       // [head_dim][kRows]
-  float* scores = nullptr;  // [kMaxTiles][kRows][16]
-  float* slots = nullptr;   // l of the open leaf by slot: [kRows][16]
-  float m[16];              // of the open leaf, lane r: row r
+  float* q = nullptr;                     // [head_dim][kRows]
+  float* scores = nullptr;                // [kMaxTiles][kRows][16]
+  float* slots = nullptr;                 // l of the open leaf by slot: [kRows][16]
+  float m[16] = {};                       // of the open leaf, lane r: row r
   float* values = nullptr;  // a tile of V in fp32, for head sizes that are no multiple of 16
   Node nodes[kMaxNodes];
   int num_nodes = 0;
 };
-
-// scores[t][r][i] = chain over d of q[d][r] * k[t][d][i]. Asks for the tiles' values meanwhile: keys
-// and values of a tile are of one size.
-template <DType kDType, int kRows, int kTiles>
-void score_tiles(const float* q, int head_dim,
-                 const Tile<typename CacheType<kDType>::Element>* tiles, float* scores) {
-  using Cache = CacheType<kDType>;
-  for (int lane = 0; lane < 16; lane += kWide) {
-    Wide acc[kRows][kTiles];
-MR_UNROLL(16)
-    for (int r = 0; r < kRows; ++r) {
-MR_UNROLL(4)
-      for (int t = 0; t < kTiles; ++t) acc[r][t] = wide_zero();
-    }
-    const typename Cache::Element* k[kTiles];
-MR_UNROLL(4)
-    for (int t = 0; t < kTiles; ++t) k[t] = tiles[t].k + lane;
-    const float* q_d = q;
-    for (int64_t d = 0; d < head_dim; ++d, q_d += kRows) {
-      Wide keys[kTiles];
-MR_UNROLL(4)
-      for (int t = 0; t < kTiles; ++t) {
-        keys[t] = Cache::load(k[t] + d * kKvGroup);
-        if (lane == 0) prefetch_far(tiles[t].v + d * kKvGroup);
-      }
-MR_UNROLL(16)
-      for (int r = 0; r < kRows; ++r) {
-        const Wide element = wide_set1(q_d[r]);
-MR_UNROLL(4)
-        for (int t = 0; t < kTiles; ++t) acc[r][t] = wide_fma(element, keys[t], acc[r][t]);
-      }
-    }
-MR_UNROLL(4)
-    for (int t = 0; t < kTiles; ++t) {
-MR_UNROLL(16)
-      for (int r = 0; r < kRows; ++r) wide_store(scores + (t * kRows + r) * 16 + lane, acc[r][t]);
-    }
-  }
-}
-
-template <DType kDType, int kRows>
-void score_batch(const float* q, int head_dim,
-                 const Tile<typename CacheType<kDType>::Element>* tiles, int num_tiles,
-                 float* scores) {
-  constexpr int kWidth = register_tiles<kRows>();
-  int t = 0;
-  if constexpr (kWidth >= 4) {
-    for (; t + 4 <= num_tiles; t += 4) {
-      score_tiles<kDType, kRows, 4>(q, head_dim, tiles + t, scores + t * kRows * 16);
-    }
-  }
-  if constexpr (kWidth >= 2) {
-    for (; t + 2 <= num_tiles; t += 2) {
-      score_tiles<kDType, kRows, 2>(q, head_dim, tiles + t, scores + t * kRows * 16);
-    }
-  }
-  for (; t < num_tiles; ++t) {
-    score_tiles<kDType, kRows, 1>(q, head_dim, tiles + t, scores + t * kRows * 16);
-  }
-}
-
-// A run of tiles of one leaf whose values are added in one go, so that sums stay in registers.
-template <typename Element>
-struct ValueRun {
-  const Element* v[kMaxTiles];      // [16][v_stride]
-  const Element* ahead[kMaxTiles];  // memory of the same size that is needed soon
-  int64_t v_stride;
-  const float* p;     // weights: [tiles][p_stride], a row's 16 side by side
-  int64_t p_stride;
-  const float* c;     // factors of the sums so far: [tiles][16]
-  uint32_t rescale;   // bit t: some factor of tile t is not 1
-  int num_tiles;
-  bool fresh;         // the sums so far are zero and not in memory
-  int first_entry;    // of each tile, entries [first_entry, end_entry) are added
-  int end_entry;
-};
-
-// acc[r][j] = acc[r][j] * c[r], then a chain over the entries of p[r][i] * v[i][j], tile by tile, for
-// kChunks vectors of elements from `element`.
-template <DType kDType, int kRows, int kChunks>
-void add_value_chunks(const ValueRun<typename CacheType<kDType>::Element>& run, int64_t element,
-                      float* acc_rows, int64_t acc_stride) {
-  using Cache = CacheType<kDType>;
-  Wide acc[kRows][kChunks];
-MR_UNROLL(16)
-  for (int r = 0; r < kRows; ++r) {
-MR_UNROLL(4)
-    for (int j = 0; j < kChunks; ++j) {
-      acc[r][j] = run.fresh ? wide_zero() : wide_load(acc_rows + r * acc_stride + j * kWide);
-    }
-  }
-  for (int t = 0; t < run.num_tiles; ++t) {
-    if ((run.rescale >> t & 1u) != 0) {
-MR_UNROLL(16)
-      for (int r = 0; r < kRows; ++r) {
-        const Wide c = wide_set1(run.c[t * 16 + r]);
-MR_UNROLL(4)
-        for (int j = 0; j < kChunks; ++j) acc[r][j] = wide_mul(acc[r][j], c);
-      }
-    }
-    const float* p = run.p + t * run.p_stride;
-    const auto* v = run.v[t] + element;
-    const auto* ahead = run.ahead[t] + element;
-    for (int64_t i = run.first_entry; i < run.end_entry; ++i) {
-      Wide row[kChunks];
-MR_UNROLL(4)
-      for (int j = 0; j < kChunks; ++j) {
-        row[j] = Cache::load(v + i * run.v_stride + j * kWide);
-        prefetch_far(ahead + i * run.v_stride + j * kWide);
-      }
-MR_UNROLL(16)
-      for (int r = 0; r < kRows; ++r) {
-        const Wide weight = wide_set1(p[r * 16 + i]);
-MR_UNROLL(4)
-        for (int j = 0; j < kChunks; ++j) acc[r][j] = wide_fma(weight, row[j], acc[r][j]);
-      }
-    }
-  }
-MR_UNROLL(16)
-  for (int r = 0; r < kRows; ++r) {
-MR_UNROLL(4)
-    for (int j = 0; j < kChunks; ++j) {
-      wide_store(acc_rows + r * acc_stride + j * kWide, acc[r][j]);
-    }
-  }
-}
-
-// add_value_chunks over all elements; padded_dim is a multiple of 16.
-template <DType kDType, int kRows>
-void add_values(const ValueRun<typename CacheType<kDType>::Element>& run, float* acc,
-                int64_t padded_dim) {
-  constexpr int kWidth = register_tiles<kRows>();
-  int64_t at = 0;
-  if constexpr (kWidth >= 4) {
-    for (; at + 4 * kWide <= padded_dim; at += 4 * kWide) {
-      add_value_chunks<kDType, kRows, 4>(run, at, acc + at, padded_dim);
-    }
-  }
-  if constexpr (kWidth >= 2) {
-    for (; at + 2 * kWide <= padded_dim; at += 2 * kWide) {
-      add_value_chunks<kDType, kRows, 2>(run, at, acc + at, padded_dim);
-    }
-  }
-  for (; at < padded_dim; at += kWide) {
-    add_value_chunks<kDType, kRows, 1>(run, at, acc + at, padded_dim);
-  }
-}
-
-template <DType kDType>
-MR_INLINE float cache_value(const typename CacheType<kDType>::Element* p) {
-  if constexpr (kDType == DType::kF16) {
-    // Through a vector: the one conversion that every instruction set's V16 has.
-    uint16_t lanes[16] = {*p};
-    float values[16];
-    store(values, load_f16(lanes));
-    return values[0];
-  } else if constexpr (kDType == DType::kBF16) {
-    return __builtin_bit_cast(float, static_cast<uint32_t>(*p) << 16);
-  } else {
-    return static_cast<float>(*p);
-  }
-}
 
 // Tiles whose scores are computed together, and what becomes of them.
 template <typename Element, int kRows>
@@ -257,11 +47,10 @@ struct Batch {
   Tile<Element> tiles[kMaxTiles];
   int num_tiles = 0;
   int counts[kMaxTiles][kRows];  // entries that a row sees; never fewer for a later row
-  float c[kMaxTiles][16];
-  uint32_t rescale = 0;
-  // m and l of the leaf that tile t closes.
-  float m[kMaxTiles][16];
-  float l[kMaxTiles][16];
+  float c[kMaxTiles][16];        // factors of the sums before the tile, lane r: row r
+  uint32_t rescale = 0;          // bit t: some factor of tile t is not 1
+  float m[kMaxTiles][16];        // running maxima after the tile
+  float l[kMaxTiles][16];        // of the leaf that the tile closes
 };
 
 // Adds the values of tiles [first, end) of one leaf, all rows seeing all of them.
@@ -289,7 +78,8 @@ void add_full_tiles(ItemView& item, const Batch<typename CacheType<kDType>::Elem
 // Adds the values of one tile, which rows see to different lengths, entries in ascending order.
 template <DType kDType, int kRows>
 void add_partial_tile(ItemView& item, const typename CacheType<kDType>::Element* v,
-                      int64_t v_stride, int t, const int* counts, const float* c, bool rescale, bool fresh) {
+                      int64_t v_stride, int t, const int* counts, const float* c, bool rescale,
+                      bool fresh) {
   float* acc = item.nodes[item.num_nodes].acc;
   const float* p = item.scores + t * kRows * 16;
   const int common = counts[0];
@@ -307,41 +97,13 @@ void add_partial_tile(ItemView& item, const typename CacheType<kDType>::Element*
   }
 }
 
-// Turns the tile's scores (in place) into weights p, updates m and slot sums of the open leaf, gives the
-// factors c. Returns whether any c differs from 1.
-template <bool kScaled, int kRows>
-bool softmax_tile(ItemView& item, float scale, const float* k_scale, const float* v_scale,
-                  const int* counts, float* scores, float* c) {
-  V16 s[kRows];
-  const V16 factor = set1(scale);
-MR_UNROLL(16)
-  for (int r = 0; r < kRows; ++r) {
-    V16 score = load(scores + r * 16);
-    if constexpr (kScaled) score = score * load(k_scale);
-    score = score * factor;
-    if (counts[r] < 16) score = select(mask_first(counts[r]), score, set1(kNegativeInfinity));
-    s[r] = score;
-  }
-  const V16 m_before = load(item.m);
-  const V16 m_after = max(reduce_rows<kRows>(s, MaxLanes{}), m_before);
-  store(item.m, m_after);
-  const uint32_t changed =
-      bits_of(greater(m_after, m_before)) & ((1u << kRows) - 1u);
-  // Where m has not changed c is exactly 1: also in rows that see nothing yet, whose m is -inf.
-  store(c, select(greater(m_after, m_before), exp(m_before - m_after), set1(1.0f)));
-MR_UNROLL(16)
-  for (int r = 0; r < kRows; ++r) {
-    V16 p = exp(s[r] - set1(item.m[r]));
-    if (counts[r] < 16) p = select(mask_first(counts[r]), p, zero());
-    store(item.slots + r * 16, fma(load(item.slots + r * 16), set1(c[r]), p));
-    if constexpr (kScaled) p = p * load(v_scale);
-    store(scores + r * 16, p);
-  }
-  return changed != 0;
+// True where l is not 0: also for NaN.
+MR_INLINE M16 not_zero(V16 l) {
+  return greater(and_bits(as_int(l), set1_int(0x7fffffff)), zero_int());
 }
 
-// Merges the top two nodes of the stack into one: m = max, l and acc = fma(right, c2, left * c1); an
-// empty side is skipped.
+// Merges the top two nodes of the stack into one: m = max, l and acc = fma(right, c2, left * c1);
+// an empty side is skipped.
 void merge_top(ItemView& item) {
   Node& left = item.nodes[item.num_nodes - 2];
   Node& right = item.nodes[item.num_nodes - 1];
@@ -353,19 +115,23 @@ void merge_top(ItemView& item) {
   const V16 m2 = load(right.m);
   const V16 l1 = load(left.l);
   const V16 l2 = load(right.l);
+  const M16 has1 = not_zero(l1);
+  const M16 has2 = not_zero(l2);
   const V16 m = select(greater(m1, m2), m1, m2);
   float c1[16];
   float c2[16];
   store(c1, exp(m1 - m));
   store(c2, exp(m2 - m));
-  V16 l = fma(l2, load(c2), l1 * load(c1));
+  const V16 l = fma(l2, load(c2), l1 * load(c1));
+  store(left.m, select(has2, select(has1, m, m2), m1));
+  store(left.l, select(has2, select(has1, l, l2), l1));
+  const uint32_t rows1 = bits_of(has1);
+  const uint32_t rows2 = bits_of(has2);
   for (int r = 0; r < item.rows; ++r) {
+    if ((rows2 >> r & 1u) == 0) continue;
     float* acc1 = left.acc + int64_t{r} * item.padded_dim;
     const float* acc2 = right.acc + int64_t{r} * item.padded_dim;
-    if (right.l[r] == 0) {
-      continue;
-    }
-    if (left.l[r] == 0) {
+    if ((rows1 >> r & 1u) == 0) {
       for (int d = 0; d < item.padded_dim; d += 16) store(acc1 + d, load(acc2 + d));
       continue;
     }
@@ -375,24 +141,14 @@ void merge_top(ItemView& item) {
       store(acc1 + d, fma(load(acc2 + d), f2, load(acc1 + d) * f1));
     }
   }
-  float merged_m[16];
-  float merged_l[16];
-  store(merged_m, m);
-  store(merged_l, l);
-  for (int r = 0; r < 16; ++r) {
-    if (right.l[r] == 0) continue;
-    const bool only_right = left.l[r] == 0;
-    left.m[r] = only_right ? right.m[r] : merged_m[r];
-    left.l[r] = only_right ? right.l[r] : merged_l[r];
-  }
 }
 
 // Puts the node at num_nodes (a leaf, or a subtree) onto the stack and merges what is complete.
 void push_node(ItemView& item, int leaves) {
   item.nodes[item.num_nodes].leaves = leaves;
   ++item.num_nodes;
-  while (item.num_nodes >= 2 && item.nodes[item.num_nodes - 1].leaves ==
-                                    item.nodes[item.num_nodes - 2].leaves) {
+  while (item.num_nodes >= 2 &&
+         item.nodes[item.num_nodes - 1].leaves == item.nodes[item.num_nodes - 2].leaves) {
     merge_top(item);
   }
 }
@@ -416,9 +172,9 @@ void write_rows(const AttentionArgs& args, const AttentionItem& work, const Item
   const AttentionSequence& sequence = args.sequences[work.sequence];
   const Node& root = item.nodes[0];
   for (int r = 0; r < item.rows; ++r) {
-    float* out = args.out + element_offset(sequence, work.token_begin + r / work.num_heads,
-                                           args.out_stride, work.head_begin + r % work.num_heads,
-                                           item.head_dim);
+    float* out =
+        args.out + element_offset(sequence, work.token_begin + r / work.num_heads, args.out_stride,
+                                  work.head_begin + r % work.num_heads, item.head_dim);
     const float* acc = root.acc + int64_t{r} * item.padded_dim;
     const V16 l = set1(root.l[r]);
     for (int d = 0; d < item.head_dim; d += 16) {
@@ -467,17 +223,22 @@ ItemView lay_out(int head_dim, std::byte* scratch) {
   return item;
 }
 
-template <DType kDType, int kRows>
+template <int kRows>
 void pack_queries(const AttentionArgs& args, const AttentionItem& work, ItemView& item) {
   const AttentionSequence& sequence = args.sequences[work.sequence];
+  const float* rows[kRows];
   for (int r = 0; r < kRows; ++r) {
     // Rows beyond the item's repeat its last one; nothing of them is written.
     const int row = r < item.rows ? r : item.rows - 1;
     const int token = work.token_begin + row / work.num_heads;
-    const float* q = args.q + element_offset(sequence, token, args.q_stride,
-                                             work.head_begin + row % work.num_heads, item.head_dim);
-    for (int d = 0; d < item.head_dim; ++d) item.q[int64_t{d} * kRows + r] = q[d];
+    rows[r] = args.q + element_offset(sequence, token, args.q_stride,
+                                      work.head_begin + row % work.num_heads, item.head_dim);
     item.last_position[r] = sequence.num_computed + token;
+  }
+  float* q = item.q;
+  for (int64_t d = 0; d < item.head_dim; ++d, q += kRows) {
+    MR_UNROLL(16)
+    for (int r = 0; r < kRows; ++r) q[r] = rows[r][d];
   }
 }
 
@@ -488,9 +249,12 @@ class TileWalk {
   using Element = typename CacheType<kDType>::Element;
 
   TileWalk(const AttentionArgs& args, const AttentionItem& work, int64_t last_position)
-      : cache_(args.cache), blocks_(args.sequences[work.sequence].block_table),
+      : cache_(args.cache),
+        blocks_(args.sequences[work.sequence].block_table),
         kv_head_(work.head_begin / (args.num_heads / args.cache.layout.num_kv_heads)),
-        leaf_(work.leaf_begin), leaf_end_(work.leaf_end), num_groups_(last_position / 16 + 1),
+        leaf_(work.leaf_begin),
+        leaf_end_(work.leaf_end),
+        num_groups_(last_position / 16 + 1),
         group_(work.leaf_begin) {}
 
   // Leaves without tiles are the last ones.
@@ -529,10 +293,12 @@ class TileWalk {
   int64_t group_;
 };
 
+// Weights, running maxima, factors and, for leaves that close, m and l of a batch with scores.
 template <DType kDType, int kRows>
 void softmax_batch(const AttentionArgs& args, ItemView& item,
                    Batch<typename CacheType<kDType>::Element, kRows>& batch) {
-  batch.rescale = 0;
+  constexpr bool kScaled = kDType == DType::kI8;
+  V16 largest[kMaxTiles];
   for (int t = 0; t < batch.num_tiles; ++t) {
     const auto& tile = batch.tiles[t];
     int* counts = batch.counts[t];
@@ -540,24 +306,40 @@ void softmax_batch(const AttentionArgs& args, ItemView& item,
       const int64_t visible = item.last_position[r] - tile.first_position + 1;
       counts[r] = visible >= 16 ? 16 : visible < 0 ? 0 : static_cast<int>(visible);
     }
+    largest[t] = scale_scores<kScaled, kRows>(args.scale, tile.k_scale, counts,
+                                              item.scores + t * kRows * 16);
+  }
+  batch.rescale = 0;
+  V16 m = load(item.m);
+  for (int t = 0; t < batch.num_tiles; ++t) {
+    if (batch.tiles[t].opens_leaf) m = set1(kNegativeInfinity);
+    const V16 before = m;
+    m = max(largest[t], before);
+    const M16 grown = greater(m, before);
+    // Where m has not grown c is exactly 1: also in rows that see nothing yet, whose m is -inf.
+    store(batch.c[t], select(grown, exp(before - m), set1(1.0f)));
+    store(batch.m[t], m);
+    const bool any = (bits_of(grown) & ((1u << kRows) - 1u)) != 0;
+    if (any && !batch.tiles[t].opens_leaf) batch.rescale |= 1u << t;
+  }
+  store(item.m, m);
+  for (int t = 0; t < batch.num_tiles; ++t) {
+    const auto& tile = batch.tiles[t];
     if (tile.opens_leaf) {
-      store(item.m, set1(kNegativeInfinity));
       for (int r = 0; r < kRows; ++r) store(item.slots + r * 16, zero());
     }
-    const bool rescale = softmax_tile<kDType == DType::kI8, kRows>(
-        item, args.scale, tile.k_scale, tile.v_scale, counts, item.scores + t * kRows * 16,
-        batch.c[t]);
-    if (rescale && !tile.opens_leaf) batch.rescale |= 1u << t;
+    weigh_tile<kScaled, kRows>(batch.m[t], batch.c[t], tile.v_scale, batch.counts[t],
+                               item.scores + t * kRows * 16, item.slots);
     if (!tile.closes_leaf) continue;
     V16 slots[kRows];
-MR_UNROLL(16)
+    MR_UNROLL(16)
     for (int r = 0; r < kRows; ++r) slots[r] = load(item.slots + r * 16);
     store(batch.l[t], reduce_rows<kRows>(slots, AddLanes{}));
-    store(batch.m[t], load(item.m));
   }
 }
 
-// Adds one tile's values where the head size is no multiple of 16: from an fp32 copy with padded rows.
+// Adds one tile's values where the head size is no multiple of 16: from an fp32 copy with padded
+// rows.
 template <DType kDType, int kRows>
 void add_odd_tile(ItemView& item, const Batch<typename CacheType<kDType>::Element, kRows>& batch,
                   int t) {
@@ -575,7 +357,8 @@ void add_odd_tile(ItemView& item, const Batch<typename CacheType<kDType>::Elemen
 }
 
 template <DType kDType, int kRows>
-void add_batch_values(ItemView& item, const Batch<typename CacheType<kDType>::Element, kRows>& batch,
+void add_batch_values(ItemView& item,
+                      const Batch<typename CacheType<kDType>::Element, kRows>& batch,
                       const Batch<typename CacheType<kDType>::Element, kRows>& next) {
   for (int t = 0; t < batch.num_tiles;) {
     // Rows are in order of tokens: if the first row sees all of a tile, all rows do.
@@ -608,7 +391,7 @@ void add_batch_values(ItemView& item, const Batch<typename CacheType<kDType>::El
 
 template <DType kDType, int kRows>
 void run_rows(const AttentionArgs& args, const AttentionItem& work, ItemView& item) {
-  pack_queries<kDType, kRows>(args, work, item);
+  pack_queries<kRows>(args, work, item);
   TileWalk<kDType> walk(args, work, item.last_position[kRows - 1]);
   using ItemBatch = Batch<typename CacheType<kDType>::Element, kRows>;
   const auto collect = [&walk](ItemBatch& batch) {
