@@ -88,9 +88,9 @@ Result<BenchModel> describe(const LoadedModel& model) {
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     parameters[std::string(tensor.type_name())] += tensor.num_elements();
   }
-  const auto most = std::max_element(
-      parameters.begin(), parameters.end(),
-      [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most =
+      std::max_element(parameters.begin(), parameters.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
   BenchModel described;
   if (most != parameters.end()) described.format = most->first;
   described.name =
@@ -205,8 +205,8 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   command->add_flag("--json", flags->json, "Print JSON instead of a table");
   add_engine_flags(*command, flags->engine);
   // These follow from the tests.
-  for (const char* name : {"--threads", "--max-model-len", "--max-num-seqs", "--num-blocks",
-                           "--kv-cache-memory"}) {
+  for (const char* name :
+       {"--threads", "--max-model-len", "--max-num-seqs", "--num-blocks", "--kv-cache-memory"}) {
     command->remove_option(command->get_option(name));
   }
   add_list("-t,--threads", flags->threads, "Numbers of threads; 0: the CPUs of this process");

@@ -72,8 +72,7 @@ Result<> BenchDriver::compute(const std::vector<Chunk>& spans, BenchRun& run,
     while (span.begin < span.end) {
       const int64_t end = std::min(span.end, span.begin + left);
       const bool last = end == span.end;
-      chunks.push_back(
-          {span.sequence, span.begin, end, last ? span.logits : LogitsRows::kNone});
+      chunks.push_back({span.sequence, span.begin, end, last ? span.logits : LogitsRows::kNone});
       left -= end - span.begin;
       span.begin = end;
       if (left > 0 && chunks.size() < max_chunks) continue;
@@ -113,8 +112,7 @@ Result<> BenchDriver::step(const std::vector<Chunk>& chunks, BenchRun& run,
   if (const auto logits = runner_.forward(input); !logits) {
     return std::unexpected(logits.error());
   }
-  run.seconds +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  run.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   run.tokens += tokens;
   run.cost = run.cost + runner_.program().total_cost();
   on_tokens(tokens);

@@ -34,8 +34,7 @@ class BenchDriver {
   int64_t missing(int64_t batch, int64_t depth) const;
 
   // Computes prompts of `length` tokens for `batch` sequences after `depth` tokens.
-  Result<BenchRun> prefill(int64_t batch, int64_t depth, int64_t length,
-                           const OnTokens& on_tokens);
+  Result<BenchRun> prefill(int64_t batch, int64_t depth, int64_t length, const OnTokens& on_tokens);
   // `steps` decode steps of `batch` sequences from `depth` on.
   Result<BenchRun> decode(int64_t batch, int64_t depth, int64_t steps, const OnTokens& on_tokens);
 

@@ -1,10 +1,10 @@
 #include "cli/bench_report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
-
-#include <fmt/format.h>
 
 namespace millrace {
 namespace {
@@ -31,7 +31,8 @@ std::string count_text(int64_t parameters) {
                          : fmt::format("{:.2f} B", millions / 1000);
 }
 
-constexpr const char* kLine = "| {:<30} | {:>10} | {:>8} | {:>7} | {:>5} | {:>15} | {:>20} | {:>21} |\n";
+constexpr const char* kLine =
+    "| {:<30} | {:>10} | {:>8} | {:>7} | {:>5} | {:>15} | {:>20} | {:>21} |\n";
 
 }  // namespace
 
@@ -77,9 +78,10 @@ std::optional<double> BenchRow::share() const {
 std::string table_head() {
   return fmt::format(kLine, "model", "size", "params", "threads", "batch", "test", "t/s",
                      "share of bound") +
-         fmt::format("| {:-<30} | {:->9}: | {:->7}: | {:->6}: | {:->4}: | {:->14}: | {:->19}: | "
-                     "{:->20}: |\n",
-                     "", "", "", "", "", "", "", "");
+         fmt::format(
+             "| {:-<30} | {:->9}: | {:->7}: | {:->6}: | {:->4}: | {:->14}: | {:->19}: | "
+             "{:->20}: |\n",
+             "", "", "", "", "", "", "", "");
 }
 
 std::string table_line(const BenchRow& row) {
@@ -89,9 +91,8 @@ std::string table_line(const BenchRow& row) {
                         row.test.decode ? "read bandwidth" : name_of(row.peak_kind));
   }
   return fmt::format(kLine, row.model.name, size_text(row.model.bytes),
-                     count_text(row.model.parameters), row.threads, row.test.batch,
-                     row.test.name(), fmt::format("{:.2f} ± {:.2f}", row.rate(), row.rate_deviation()),
-                     share);
+                     count_text(row.model.parameters), row.threads, row.test.batch, row.test.name(),
+                     fmt::format("{:.2f} ± {:.2f}", row.rate(), row.rate_deviation()), share);
 }
 
 nlohmann::ordered_json to_json(const BenchRow& row) {

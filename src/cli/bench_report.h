@@ -2,11 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "cli/bench_driver.h"
 #include "cli/bench_peaks.h"
@@ -41,10 +40,10 @@ struct BenchRow {
   BenchTest test;
   std::vector<BenchRun> runs;
 
-  double rate() const;      // tokens a second, median of the runs
+  double rate() const;  // tokens a second, median of the runs
   double rate_deviation() const;
-  double bytes_rate() const;          // bytes of weights and cache a second, median
-  double multiply_add_rate() const;   // a second, median
+  double bytes_rate() const;         // bytes of weights and cache a second, median
+  double multiply_add_rate() const;  // a second, median
   // Share of the bound that matters: bandwidth for decode, arithmetic for prefill.
   std::optional<double> share() const;
 };

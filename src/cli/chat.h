@@ -9,8 +9,8 @@
 namespace millrace {
 
 struct ChatOptions {
-  std::string system;         // system message; empty: none (the template may have its own)
-  bool use_template = true;   // false: each message continues the text so far, as it is
+  std::string system;        // system message; empty: none (the template may have its own)
+  bool use_template = true;  // false: each message continues the text so far, as it is
   SamplingParams params;
 };
 

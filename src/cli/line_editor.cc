@@ -1,12 +1,12 @@
 #include "cli/line_editor.h"
 
+#include <histedit.h>
+#include <unistd.h>
+
 #include <clocale>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-
-#include <histedit.h>
-#include <unistd.h>
 
 #include "cli/interrupt.h"
 

@@ -35,7 +35,8 @@ class LineEditor {
 };
 
 // Reads one message: a line; lines joined by newlines while they end in a backslash; or everything
-// between three double quotes at the start of a line and three at the end of one. Ctrl-C drops what was typed.
+// between three double quotes at the start of a line and three at the end of one. Ctrl-C drops what
+// was typed.
 Line read_message(const std::function<Line(const char* prompt)>& read_line);
 
 }  // namespace millrace

@@ -1,15 +1,14 @@
 // The `millrace` program: one subcommand per task.
 //
-// Exit codes: 0 done, 1 an error at work (one line on standard error), 2 wrong usage, 130 stopped by
-// Ctrl-C.
+// Exit codes: 0 done, 1 an error at work (one line on standard error), 2 wrong usage, 130 stopped
+// by Ctrl-C.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
-
-#include <CLI/CLI.hpp>
 
 #include "cli/bench.h"
 #include "cli/engine_flags.h"
@@ -43,7 +42,8 @@ int main_of(int argc, char** argv) {
       "  millrace run smollm2 -p \"What is a millrace?\"\n"
       "  millrace run smollm2\n"
       "  millrace bench smollm2 -p 512 -n 128\n"
-      "millrace COMMAND --help tells more. A model is a path (a folder with config.json, or a GGUF\n"
+      "millrace COMMAND --help tells more. A model is a path (a folder with config.json, or a "
+      "GGUF\n"
       "file) or the name of one in the models folder.");
   int exit_code = 0;
   add_run_command(app, exit_code);

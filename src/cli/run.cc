@@ -109,7 +109,8 @@ Result<int> run(const RunFlags& flags) {
 
   const bool interactive = !flags.has_prompt && isatty(STDIN_FILENO);
   if (interactive && flags.json) return fail("--json needs a prompt: -p, or standard input");
-  if (interactive && typed.n != 1) return fail("--n {} needs a prompt: a chat has one answer", typed.n);
+  if (interactive && typed.n != 1)
+    return fail("--n {} needs a prompt: a chat has one answer", typed.n);
   std::string prompt = flags.prompt;
   if (!interactive && !flags.has_prompt) {
     MR_ASSIGN(prompt, read_stdin());
@@ -127,9 +128,9 @@ void add_run_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("run", "Answer a prompt, or chat");
   auto flags = std::make_shared<RunFlags>();
   command->add_option("MODEL", flags->model, "Path or name of a model")->capture_default_str();
-  CLI::Option* prompt = command->add_option(
-      "-p,--prompt", flags->prompt,
-      "Prompt; default: standard input, or a chat if that is a terminal");
+  CLI::Option* prompt =
+      command->add_option("-p,--prompt", flags->prompt,
+                          "Prompt; default: standard input, or a chat if that is a terminal");
   command->add_option("--system", flags->system, "System message");
   command->add_flag("--no-chat-template", flags->no_chat_template,
                     "Continue the prompt as plain text");

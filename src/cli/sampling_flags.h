@@ -1,11 +1,10 @@
 // The flags that say how an answer is sampled and when it ends, under the API's names.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <CLI/CLI.hpp>
 
 #include "base/error.h"
 #include "engine/sampling_params.h"

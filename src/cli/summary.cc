@@ -1,8 +1,8 @@
 #include "cli/summary.h"
 
-#include <cstdio>
-
 #include <fmt/format.h>
+
+#include <cstdio>
 
 namespace millrace {
 namespace {

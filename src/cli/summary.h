@@ -14,7 +14,8 @@ std::string summary_of(const Generation& generation);
 // Prints it on standard error.
 void print_summary(const Generation& generation);
 
-// The generation as JSON: choices (index, text, token_ids, finish_reason, logprobs), usage, timings.
+// The generation as JSON: choices (index, text, token_ids, finish_reason, logprobs), usage,
+// timings.
 nlohmann::ordered_json to_json(const Generation& generation, const std::string& model,
                                const Tokenizer& tokenizer);
 

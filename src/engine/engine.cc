@@ -75,9 +75,8 @@ Result<RequestId> Engine::add_request(Request request) {
   const int64_t vocab_size = runner_.vocab_size();
   MR_TRY(validate(request.params, vocab_size));
   const auto& prompt = request.prompt_token_ids;
-  MR_ASSIGN(const int64_t max_length,
-            resolve_max_length(static_cast<int64_t>(prompt.size()), request.params.max_tokens,
-                               options_));
+  MR_ASSIGN(const int64_t max_length, resolve_max_length(static_cast<int64_t>(prompt.size()),
+                                                         request.params.max_tokens, options_));
   for (size_t i = 0; i < prompt.size(); ++i) {
     if (prompt[i] < 0 || prompt[i] >= vocab_size) {
       return fail("token {} of the prompt is {}, the vocabulary has 0 to {}", i, prompt[i],
@@ -163,8 +162,8 @@ Result<StepOutput> Engine::step() {
 
   int64_t row = 0;
   for (Sequence* sequence : schedule.sequences) {
-    const bool decode = sequence->num_scheduled == 1 &&
-                        sequence->num_computed >= sequence->num_prompt_tokens;
+    const bool decode =
+        sequence->num_scheduled == 1 && sequence->num_computed >= sequence->num_prompt_tokens;
     (decode ? out.num_decode_tokens : out.num_prefill_tokens) += sequence->num_scheduled;
     sequence->num_computed += sequence->num_scheduled;
     if (sequence->num_remaining() > 0) continue;

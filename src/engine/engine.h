@@ -2,8 +2,8 @@
 //
 // step() is one forward for all sequences that the scheduler chose; the caller loops. Between two
 // steps requests may be added and aborted. What a request answers depends on its prompt, its
-// parameters and its seed, and not on what else is in the batch, the limits or the pool (numerics.md).
-// Not thread-safe: one thread at a time.
+// parameters and its seed, and not on what else is in the batch, the limits or the pool
+// (numerics.md). Not thread-safe: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -51,9 +51,9 @@ std::string_view name_of(FinishReason reason);
 struct SequenceOutput {
   RequestId request_id = 0;
   int sample_index = 0;
-  std::vector<int32_t> token_ids;        // new tokens, an end token included
-  std::vector<TokenLogprobs> logprobs;   // of the new tokens, if asked for
-  std::string text;                      // new text; no part of an end token or stop string
+  std::vector<int32_t> token_ids;       // new tokens, an end token included
+  std::vector<TokenLogprobs> logprobs;  // of the new tokens, if asked for
+  std::string text;                     // new text; no part of an end token or stop string
   std::optional<FinishReason> finish_reason;
 };
 

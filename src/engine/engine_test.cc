@@ -129,9 +129,8 @@ Answers alone(const std::vector<Request>& requests) {
       std::vector<int32_t> history = request.prompt_token_ids;
       Answer& answer = answers[{r + 1, sample}];
       while (!answer.reason) {
-        const SampledToken token =
-            sampler.sample(hash_model_logits(history, kVocab),
-                           static_cast<int64_t>(history.size()), scratch);
+        const SampledToken token = sampler.sample(hash_model_logits(history, kVocab),
+                                                  static_cast<int64_t>(history.size()), scratch);
         history.push_back(token.id);
         answer.token_ids.push_back(token.id);
         answer.logprobs.push_back(token.logprobs->logprob);
@@ -271,8 +270,8 @@ TEST(Engine, ManyRandomWorkloadsKeepTheInvariants) {
       if (got.reason == FinishReason::kAbort) {
         EXPECT_TRUE(aborted.contains(key.first));
         ASSERT_LE(got.token_ids.size(), answer.token_ids.size());
-        EXPECT_TRUE(std::equal(got.token_ids.begin(), got.token_ids.end(),
-                               answer.token_ids.begin()));
+        EXPECT_TRUE(
+            std::equal(got.token_ids.begin(), got.token_ids.end(), answer.token_ids.begin()));
       } else {
         EXPECT_EQ(got, answer);
       }

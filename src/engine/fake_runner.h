@@ -5,12 +5,12 @@
 // Broken contracts are reported through `violations`.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "kernels/sampling.h"
 #include "runtime/forward_runner.h"

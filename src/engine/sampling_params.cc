@@ -44,13 +44,12 @@ Result<> check_stopping(const SamplingParams& params, int64_t vocab_size) {
   for (const std::string& text : params.stop) {
     if (text.empty()) return fail("stop has an empty string, expected at least one character");
     if (text.size() > kMaxStopBytes) {
-      return fail("stop has a string of {} bytes, expected at most {}", text.size(),
-                  kMaxStopBytes);
+      return fail("stop has a string of {} bytes, expected at most {}", text.size(), kMaxStopBytes);
     }
   }
   if (params.stop_token_ids.size() > kMaxTokenList) {
-    return fail("stop_token_ids has {} entries, expected at most {}",
-                params.stop_token_ids.size(), kMaxTokenList);
+    return fail("stop_token_ids has {} entries, expected at most {}", params.stop_token_ids.size(),
+                kMaxTokenList);
   }
   for (const int64_t token : params.stop_token_ids) {
     MR_TRY(check_token("stop_token_ids", token, vocab_size));
@@ -94,8 +93,7 @@ SamplerSettings sampler_settings(const SamplingParams& params,
                                  uint32_t sample_index) {
   SamplerSettings settings;
   settings.draw.temperature = static_cast<float>(params.temperature);
-  settings.draw.top_k =
-      static_cast<int32_t>(std::clamp<int64_t>(params.top_k, 0, INT32_MAX));
+  settings.draw.top_k = static_cast<int32_t>(std::clamp<int64_t>(params.top_k, 0, INT32_MAX));
   settings.draw.top_p = static_cast<float>(params.top_p);
   settings.draw.min_p = static_cast<float>(params.min_p);
   settings.penalties.repetition = static_cast<float>(params.repetition_penalty);

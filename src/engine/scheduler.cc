@@ -7,8 +7,7 @@
 namespace millrace {
 
 Scheduler::Scheduler(const SchedulerLimits& limits) : limits_(limits) {
-  MR_CHECK(limits.max_num_batched_tokens >= 1 && limits.max_num_seqs >= 1 &&
-           limits.max_chunk >= 0);
+  MR_CHECK(limits.max_num_batched_tokens >= 1 && limits.max_num_seqs >= 1 && limits.max_chunk >= 0);
 }
 
 void Scheduler::add(Sequence* sequence) {

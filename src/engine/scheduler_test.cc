@@ -16,8 +16,7 @@ class SchedulerTest : public testing::Test {
   }
 
   Sequence* add(int64_t num_prompt_tokens) {
-    auto sequence =
-        std::make_unique<Sequence>(*pool_, SequenceSampler(SamplerSettings{}, {}));
+    auto sequence = std::make_unique<Sequence>(*pool_, SequenceSampler(SamplerSettings{}, {}));
     sequence->arrival = sequences_.size();
     sequence->token_ids.assign(static_cast<size_t>(num_prompt_tokens), 1);
     sequence->num_prompt_tokens = num_prompt_tokens;

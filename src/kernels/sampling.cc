@@ -271,8 +271,8 @@ int32_t draw_token(std::span<const float> logits, const DrawSettings& settings,
   const Scaled z{logits, max, 1.0f / settings.temperature};
   const float least = settings.min_p > 0 ? log_f32(settings.min_p) : kMinusInf;
   // The same cut in logits: exact enough to gather candidates, whose z is then compared.
-  const float least_logit = settings.min_p > 0 ? max + 1.001f * least * settings.temperature
-                                               : kMinusInf;
+  const float least_logit =
+      settings.min_p > 0 ? max + 1.001f * least * settings.temperature : kMinusInf;
   const size_t vocab = logits.size();
   const bool top_k = settings.top_k > 0 && static_cast<size_t>(settings.top_k) < vocab;
   const bool top_p = settings.top_p < 1;

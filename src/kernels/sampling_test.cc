@@ -108,9 +108,9 @@ TEST(DrawToken, GreedyAtTemperatureZeroWhateverTheFilters) {
 TEST(DrawToken, OnlyAllowedTokensAndAllOfThem) {
   SamplingScratch scratch;
   const DrawSettings cases[] = {
-      {1, 1},          {1, 5},           {1, 0, 0.5f},       {1.5f, 0, 0.9f},
-      {1, 0, 1, 0.3f}, {2, 40, 0.8f},    {1, 30, 1, 0.1f},   {0.7f, 0, 0.95f, 0.02f},
-      {3, 200, 0.9f},  {1, 0, 1e-6f},    {1, 5000, 0.999f},  {1, 0, 1, 1},
+      {1, 1},          {1, 5},        {1, 0, 0.5f},      {1.5f, 0, 0.9f},
+      {1, 0, 1, 0.3f}, {2, 40, 0.8f}, {1, 30, 1, 0.1f},  {0.7f, 0, 0.95f, 0.02f},
+      {3, 200, 0.9f},  {1, 0, 1e-6f}, {1, 5000, 0.999f}, {1, 0, 1, 1},
   };
   for (const DrawSettings& settings : cases) {
     const std::vector<float> logits = random_logits(301, 3, 1.5f);
@@ -194,7 +194,8 @@ TEST(DrawToken, DependsOnEveryPartOfTheKey) {
 
 TEST(DrawToken, BrokenRowsGiveATokenAllTheSame) {
   SamplingScratch scratch;
-  for (const DrawSettings& settings : {DrawSettings{1}, DrawSettings{1, 2}, DrawSettings{1, 0, 0.5f}}) {
+  for (const DrawSettings& settings :
+       {DrawSettings{1}, DrawSettings{1, 2}, DrawSettings{1, 0, 0.5f}}) {
     EXPECT_EQ(draw_token(std::vector<float>{kNan, kNan}, settings, {1}, scratch), 0);
     EXPECT_EQ(draw_token(std::vector<float>{0, kInf, 1}, settings, {1}, scratch), 1);
     for (int position = 0; position < 100; ++position) {

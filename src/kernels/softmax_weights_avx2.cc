@@ -3,7 +3,7 @@
 namespace millrace {
 
 void softmax_weights_avx2(const float* logits, int64_t n, float max, float inverse_temperature,
-                        float* weights) {
+                          float* weights) {
   softmax_weights_run(logits, n, max, inverse_temperature, weights);
 }
 

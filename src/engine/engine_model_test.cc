@@ -1,0 +1,114 @@
+// The engine on real (tiny) models: the same bytes whatever the batch, budget, pool and threads.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "base/progress.h"
+#include "engine/engine.h"
+#include "runtime/load_model.h"
+
+namespace millrace {
+namespace {
+
+struct Layout {
+  const char* name;
+  int threads = 1;
+  int max_num_seqs = 16;
+  int64_t max_num_batched_tokens = 512;
+  int64_t max_chunk = 0;
+  int block_size = 16;
+  int64_t num_tokens = 4096;  // of the pool
+};
+
+// Every token and the bits of every log-probability, by request and sample.
+using Answers = std::map<std::pair<RequestId, int>, std::vector<std::pair<int32_t, float>>>;
+
+std::vector<Request> requests() {
+  std::mt19937 random(17);
+  std::vector<Request> list;
+  for (size_t i = 0; i < 12; ++i) {
+    Request& request = list.emplace_back();
+    const size_t length = 1 + i * i % 90;
+    for (size_t j = 0; j < length; ++j) {
+      request.prompt_token_ids.push_back(static_cast<int32_t>(random() % 200));
+    }
+    request.params.temperature = i % 3 == 0 ? 0 : 0.9;
+    request.params.top_p = i % 2 ? 0.95 : 1;
+    request.params.seed = i;
+    request.params.n = i == 4 ? 3 : 1;
+    request.params.max_tokens = 8 + static_cast<int64_t>(i);
+    request.params.ignore_eos = true;
+    request.params.logprobs = 0;
+  }
+  return list;
+}
+
+struct Outcome {
+  Answers answers;
+  int64_t preempted = 0;
+};
+
+Result<Outcome> run(const std::string& model, const Layout& layout) {
+  EngineConfig config;
+  config.threads = layout.threads;
+  config.max_model_len = 128;
+  config.max_num_seqs = layout.max_num_seqs;
+  config.max_num_batched_tokens =
+      std::max<int64_t>(layout.max_num_batched_tokens, layout.max_num_seqs);
+  config.block_size = layout.block_size;
+  config.num_blocks = layout.num_tokens / layout.block_size;
+  NoProgress progress;
+  MR_ASSIGN(LoadedModel loaded, load_model(model, config, progress));
+  EngineOptions options;
+  options.num_blocks = loaded.num_blocks;
+  options.block_size = loaded.block_size;
+  options.max_model_len = loaded.max_model_len;
+  options.limits = {layout.max_num_batched_tokens, layout.max_num_seqs, layout.max_chunk};
+  options.isa = loaded.runner->model().execution().isa;
+  MR_ASSIGN(const auto engine, Engine::create(options, *loaded.runner));
+  for (const Request& request : requests()) {
+    MR_ASSIGN(const RequestId id, engine->add_request(request));
+    static_cast<void>(id);
+  }
+  Outcome outcome;
+  while (engine->has_work()) {
+    MR_ASSIGN(const StepOutput step, engine->step());
+    outcome.preempted += step.num_preempted;
+    for (const SequenceOutput& output : step.outputs) {
+      auto& answer = outcome.answers[{output.request_id, output.sample_index}];
+      for (size_t i = 0; i < output.token_ids.size(); ++i) {
+        answer.emplace_back(output.token_ids[i], output.logprobs[i].logprob);
+      }
+    }
+  }
+  return outcome;
+}
+
+TEST(EngineOnAModel, TheSameBytesInEveryLayout) {
+  for (const char* name : {"llama_gqa", "qwen3"}) {
+    const std::string model = std::string(MILLRACE_TEST_DATA) + "/golden/" + name;
+    const auto alone = run(model, {.name = "one at a time", .max_num_seqs = 1});
+    ASSERT_TRUE(alone.has_value()) << alone.error().message;
+    ASSERT_EQ(alone->answers.size(), 14u);
+    const Layout layouts[] = {
+        {.name = "16 at a time"},
+        {.name = "3 threads", .threads = 3},
+        {.name = "chunks of 1", .max_chunk = 1},
+        {.name = "chunks of 7", .threads = 2, .max_chunk = 7},
+        {.name = "chunks of 64", .max_chunk = 64},
+        {.name = "budget of 5", .max_num_seqs = 4, .max_num_batched_tokens = 5},
+        {.name = "blocks of 32", .block_size = 32},
+        {.name = "little pool", .num_tokens = 160},
+    };
+    for (const Layout& layout : layouts) {
+      const auto outcome = run(model, layout);
+      ASSERT_TRUE(outcome.has_value()) << layout.name << ": " << outcome.error().message;
+      EXPECT_EQ(outcome->answers, alone->answers) << name << ", " << layout.name;
+      EXPECT_EQ(outcome->preempted > 0, layout.num_tokens == 160) << layout.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace millrace
