@@ -7,8 +7,8 @@
 Each measure is a process of its own, and the two programs alternate; a figure is the median of the
 runs. llama.cpp is measured with and without flash attention (and, for several sequences, with one
 cache for all and with one each); the fastest of these counts. A row passes if Millrace is at least
-`bar` times as fast. Peak memory passes if it is no more than llama.cpp's on the same measure, and
-the start if the first token of SmolLM2 comes within 0.5 s of process start with a warm page cache.
+`bar` times as fast. Peak memory passes if it is no more than llama.cpp's for the same work, and the
+start if the first token of SmolLM2 comes within 0.5 s of process start with a warm page cache.
 Exit codes: 0 every bar is met, 1 one is not or a run failed, 2 wrong usage, 3 something is missing.
 """
 
@@ -21,15 +21,12 @@ import platform
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import Optional
 
+import footprint
 import make_bench_models
 import peer_setup
-
-RUNNER = Path(__file__).resolve().parent / "llama_cpp_runner.py"
-FIRST_TOKEN_BAR = 0.5  # seconds
-RUN_TIMEOUT = 900  # seconds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,44 +70,22 @@ ROWS = [
     Row("1b-q4_0-decode-16", "llama-1b-q4_0", "decode", 2.4, sequences=16),
 ]
 PREFILL_TOKENS, DECODE_TOKENS = 512, 64
-
-
-def run_process(command):
-    """Runs to the end; gives the standard output and the peak memory in bytes."""
-    with subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True) as process:
-        # communicate() would reap the process and lose its resource usage, so wait4 comes first;
-        # a few lines of output never fill the pipes.
-        deadline = time.monotonic() + RUN_TIMEOUT
-        while True:
-            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-            if pid:
-                break
-            if time.monotonic() > deadline:
-                process.kill()
-            time.sleep(0.02)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        output, errors = process.stdout.read(), process.stderr.read()
-    if process.returncode != 0:
-        lines = errors.strip().splitlines() or ["no message"]
-        raise RuntimeError(f"{' '.join(map(str, command))} ended with {process.returncode}: {lines[-1]}")
-    return output, usage.ru_maxrss * 1024
+MEMORY, FIRST_TOKEN = "memory", "first-token"  # what --rows selects beside the rows of speed
 
 
 class Peer:
     """llama.cpp, one way of running it."""
 
-    def __init__(self, python, row, options, settings):
+    def __init__(self, row, options, settings):
         tokens = PREFILL_TOKENS if row.measure == "prefill" else DECODE_TOKENS
         model = settings.model_path(row.peer_model or row.model)
         self.name = "llama.cpp " + (" ".join(options) or "plain")
-        self.command = [python, RUNNER, row.measure, model, "--tokens", tokens, "--depth", row.depth,
-                        "--sequences", row.sequences, "--threads", settings.threads, *options]
+        self.command = [settings.python, peer_setup.RUNNER, row.measure, model, "--tokens", tokens,
+                        "--depth", row.depth, "--sequences", row.sequences, "--threads",
+                        settings.threads, *options]
 
     def run(self):
-        result = json.loads(run_process(self.command)[0])
-        return {"tokens_per_second": result["tokens_per_second"], "peak_bytes": result["peak_bytes"],
-                "version": result["version"], "system": result["system"]}
+        return json.loads(peer_setup.run_process(self.command)[0])
 
 
 def peer_ways(row):
@@ -134,17 +109,18 @@ class Millrace:
                         "--numeric-class", row.numeric_class, "--json"]
 
     def run(self):
-        output, peak = run_process(self.command)
-        results = json.loads(output)["results"]
+        results = json.loads(peer_setup.run_process(self.command)[0])
         if len(results) != 1:
             raise RuntimeError(f"{self.command[0]} bench gave {len(results)} results, expected one")
-        return {"tokens_per_second": results[0]["tokens_per_second"], "peak_bytes": peak}
+        return {"tokens_per_second": results[0]["median_ts"],
+                "share_of_bound": results[0]["share_of_bound"], "isa": results[0]["isa"]}
 
 
 @dataclasses.dataclass
 class Settings:
-    """What all rows share."""
-    millrace: Path
+    """What all measurements share."""
+    millrace: Optional[Path]  # None: only the peer
+    python: Path  # with the peer's packages
     threads: int
     smollm2: Path
     models: Path
@@ -155,9 +131,9 @@ class Settings:
         return make_bench_models.model_file(name, self.models)
 
 
-def measure_row(row, settings, python, runs):
-    """Alternates the programs; gives medians, all runs, and what is left of the bar."""
-    programs = [Peer(python, row, options, settings) for options in peer_ways(row)]
+def measure_row(row, settings, runs):
+    """Alternates the programs; gives the medians, every run, and how the row stands to its bar."""
+    programs = [Peer(row, options, settings) for options in peer_ways(row)]
     if settings.millrace:
         programs.append(Millrace(row, settings))
     samples = {program.name: [] for program in programs}
@@ -167,72 +143,59 @@ def measure_row(row, settings, python, runs):
             rate = samples[program.name][-1]["tokens_per_second"]
             peer_setup.say(f"{row.name} run {run + 1}/{runs}: {program.name}: {rate:.1f} tok/s")
 
-    medians = {name: {key: statistics.median(sample[key] for sample in values)
-                      for key in ("tokens_per_second", "peak_bytes")}
-               for name, values in samples.items()}
-    peers = [name for name in medians if name != Millrace.name]
-    best = max(peers, key=lambda name: medians[name]["tokens_per_second"])
-    result = {"row": dataclasses.asdict(row), "llama_cpp": dict(medians[best], way=best),
+    rates = {name: statistics.median(sample["tokens_per_second"] for sample in values)
+             for name, values in samples.items()}
+    best = max((name for name in rates if name != Millrace.name), key=rates.get)
+    result = {"row": dataclasses.asdict(row), "llama_cpp": rates[best], "llama_cpp_way": best,
               "samples": samples}
     if settings.millrace:
-        ours = medians[Millrace.name]
-        ratio = ours["tokens_per_second"] / medians[best]["tokens_per_second"]
-        result.update({
-            "millrace": ours, "ratio": ratio, "pass": ratio >= row.bar,
-            "memory_ratio": ours["peak_bytes"] / medians[best]["peak_bytes"],
-            "memory_pass": ours["peak_bytes"] <= medians[best]["peak_bytes"]})
+        ratio = rates[Millrace.name] / rates[best]
+        shares = [sample["share_of_bound"] for sample in samples[Millrace.name]]
+        result.update({"millrace": rates[Millrace.name], "ratio": ratio, "pass": ratio >= row.bar,
+                       "share_of_bound": None if None in shares else statistics.median(shares)})
     return result
-
-
-def time_to_first_token(settings, runs):
-    """Seconds from process start to the first byte of an answer; one run before warms the files."""
-    command = [str(settings.millrace), "run", str(settings.smollm2), "-p", "Hi", "--max-tokens", "1",
-               "--temperature", "0", "--threads", str(settings.threads)]
-    seconds = []
-    for _ in range(runs + 1):
-        begin = time.perf_counter()
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-            first = process.stdout.read(1)
-            seconds.append(time.perf_counter() - begin)
-            process.stdout.read()
-        if not first or process.returncode != 0:
-            raise RuntimeError(f"{' '.join(command)} ended with {process.returncode} and "
-                               f"{'an' if first else 'no'} answer")
-    median = statistics.median(seconds[1:])
-    return {"seconds": median, "runs": seconds[1:], "bar": FIRST_TOKEN_BAR,
-            "pass": median <= FIRST_TOKEN_BAR}
 
 
 def verdict(passed):
     return "pass" if passed else "**FAIL**"
 
 
-def print_tables(report):
-    print(f"llama.cpp of llama-cpp-python {report['llama_cpp_version']}, {report['cpu']}, "
-          f"{report['threads']} threads, medians of {report['runs']} alternated runs\n")
-    print("| file | measure | llama.cpp tok/s | Millrace tok/s | ratio | bar | |")
-    print("|---|---|---|---|---|---|---|")
-    for result in report["rows"]:
+def print_speed(results):
+    print("| file | measure | llama.cpp tok/s | Millrace tok/s | share of bound | ratio | bar | |")
+    print("|---|---|---|---|---|---|---|---|")
+    for result in results:
         row = Row(**result["row"])
-        line = f"| {row.model} | {row.describe()} | {result['llama_cpp']['tokens_per_second']:.1f} | "
+        ours = "- | - | - | {} | -".format(row.bar)
         if "millrace" in result:
-            line += (f"{result['millrace']['tokens_per_second']:.1f} | {result['ratio']:.2f} | "
-                     f"{row.bar} | {verdict(result['pass'])} |")
-        else:
-            line += f"- | - | {row.bar} | - |"
-        print(line)
-    print("\n| file | measure | llama.cpp peak MiB | Millrace peak MiB | ratio | |")
+            share = result["share_of_bound"]
+            ours = (f"{result['millrace']:.1f} | {'-' if share is None else f'{share:.0%}'} | "
+                    f"{result['ratio']:.2f} | {row.bar} | {verdict(result['pass'])}")
+        print(f"| {row.model} | {row.describe()} | {result['llama_cpp']:.1f} | {ours} |")
+
+
+def print_memory(results):
+    print("| file | work | llama.cpp peak MiB (without mmap) | Millrace peak MiB | ratio | |")
     print("|---|---|---|---|---|---|")
-    for result in report["rows"]:
-        row, mib = Row(**result["row"]), 1 << 20
-        line = f"| {row.model} | {row.describe()} | {result['llama_cpp']['peak_bytes'] / mib:.0f} | "
+    for result in results:
+        mib = {key: result.get(key, 0) / 2**20 for key in ("llama_cpp", "llama_cpp_no_mmap", "millrace")}
+        ours = "- | - | -"
         if "millrace" in result:
-            line += (f"{result['millrace']['peak_bytes'] / mib:.0f} | {result['memory_ratio']:.2f} | "
-                     f"{verdict(result['memory_pass'])} |")
-        else:
-            line += "- | - | - |"
-        print(line)
-    if "first_token" in report:
+            ours = (f"{mib['millrace']:.0f} | {mib['millrace'] / mib['llama_cpp']:.2f} | "
+                    f"{verdict(result['pass'])}")
+        print(f"| {result['model']} | {result['work']} | {mib['llama_cpp']:.0f} "
+              f"({mib['llama_cpp_no_mmap']:.0f}) | {ours} |")
+
+
+def print_report(report):
+    print(f"llama.cpp of llama-cpp-python {report['llama_cpp_version']}, {report['cpu']}, "
+          f"{report['threads']} threads, medians of {report['runs']} alternated runs")
+    if report["rows"]:
+        print()
+        print_speed(report["rows"])
+    if report["memory"]:
+        print()
+        print_memory(report["memory"])
+    if report["first_token"]:
         first = report["first_token"]
         print(f"\nFirst token of SmolLM2: {first['seconds']:.3f} s after process start, bar "
               f"{first['bar']} s: {verdict(first['pass'])}")
@@ -249,7 +212,7 @@ def cpu_name():
 
 
 def parse_arguments():
-    names = [row.name for row in ROWS]
+    names = [row.name for row in ROWS] + [MEMORY, FIRST_TOKEN]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--setup", action="store_true",
                         help="make the environment and the model files, and end")
@@ -283,22 +246,31 @@ def make_models(arguments, names):
         sys.exit(peer_setup.EXIT_MISSING)
 
 
-def measure_all(arguments, settings, python):
+def peer_version(settings):
+    code = ("import json, llama_cpp; print(json.dumps([llama_cpp.__version__, "
+            "llama_cpp.llama_print_system_info().decode()]))")
+    return json.loads(peer_setup.run_process([settings.python, "-c", code])[0])
+
+
+def measure_all(arguments, settings):
     rows = [row for row in ROWS if row.name in arguments.rows]
-    made = {name for row in rows for name in (row.model, row.peer_model) if name in make_bench_models.NAMES}
-    make_models(arguments, sorted(made))
+    with_memory = MEMORY in arguments.rows
+    used = {name for row in rows for name in (row.model, row.peer_model)}
+    if with_memory:
+        used |= {name for name, _ in footprint.CASES}
+    make_models(arguments, sorted(used & set(make_bench_models.NAMES)))
     report = {"cpu": cpu_name(), "threads": settings.threads, "runs": arguments.runs,
-              "load_average_before": os.getloadavg()[0], "rows": []}
+              "load_average_before": os.getloadavg()[0], "rows": [], "memory": [], "first_token": None}
+    report["llama_cpp_version"], report["llama_cpp_system"] = peer_version(settings)
     if report["load_average_before"] > 0.5:
         peer_setup.say(f"warning: the load average is {report['load_average_before']:.1f}; "
                        "other work on this machine makes every figure too low")
+    if FIRST_TOKEN in arguments.rows and settings.millrace:
+        report["first_token"] = footprint.time_to_first_token(settings, arguments.runs)
     for row in rows:
-        report["rows"].append(measure_row(row, settings, python, arguments.runs))
-    if settings.millrace:
-        report["first_token"] = time_to_first_token(settings, arguments.runs)
-    sample = next(values[0] for name, values in report["rows"][0]["samples"].items()
-                  if name != Millrace.name)
-    report["llama_cpp_version"], report["llama_cpp_system"] = sample["version"], sample["system"]
+        report["rows"].append(measure_row(row, settings, arguments.runs))
+    if with_memory:
+        report["memory"] = footprint.measure_memory(settings)
     return report
 
 
@@ -307,20 +279,19 @@ def main():
     if arguments.setup:
         setup(arguments)
         return 0
-    python = peer_setup.venv_python(arguments.venv)
-    millrace = None if arguments.peer_only else peer_setup.find_millrace(arguments.millrace)
-    settings = Settings(millrace, arguments.threads, peer_setup.find_smollm2(), arguments.models)
+    settings = Settings(
+        millrace=None if arguments.peer_only else peer_setup.find_millrace(arguments.millrace),
+        python=peer_setup.venv_python(arguments.venv), threads=arguments.threads,
+        smollm2=peer_setup.find_smollm2(), models=arguments.models)
     try:
-        report = measure_all(arguments, settings, python)
+        report = measure_all(arguments, settings)
     except (RuntimeError, ValueError, KeyError) as error:
-        peer_setup.fail(str(error))
+        peer_setup.fail(f"{type(error).__name__}: {error}")
     if arguments.json:
         arguments.json.write_text(json.dumps(report, indent=1) + "\n")
-    print_tables(report)
-    if arguments.peer_only:
-        return 0
-    passed = all(result["pass"] and result["memory_pass"] for result in report["rows"])
-    return 0 if passed and report["first_token"]["pass"] else peer_setup.EXIT_FAILED
+    print_report(report)
+    results = report["rows"] + report["memory"] + [report["first_token"] or {}]
+    return 0 if all(result.get("pass", True) for result in results) else peer_setup.EXIT_FAILED
 
 
 if __name__ == "__main__":

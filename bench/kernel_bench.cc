@@ -170,6 +170,7 @@ void bench_case(const MatmulKernels& kernels, const Options& options, const Case
   const bool bf16 = kernels.bf16 != nullptr;
   for (const Shape& shape : shapes) {
     if (options.quick && shape.k > 2048 && shape.rows > 1) continue;
+    if (shape.k % info(what.format).block != 0) continue;
     Bench bench(kernels, what, shape.rows, shape.n, shape.k, memory);
     const bool decode = shape.rows <= 16;
     const int64_t copies = decode ? bench.copies() : (shape.n * shape.k < 2'000'000 ? 8 : 1);
@@ -197,6 +198,23 @@ void bench_case(const MatmulKernels& kernels, const Options& options, const Case
         roofs.read / 1e9);
     std::fflush(stdout);
   }
+}
+
+// Packing of checkpoint rows into panels on one thread.
+void bench_packing(WeightFormat format, Buffer& memory) {
+  const int64_t k = 2048;
+  const int64_t n = 4096;
+  PackedMatrix matrix = *packed_layout(format, n, k);
+  const int64_t bytes = n * row_bytes(format, k);
+  const std::vector<PackSource> sources = {{.format = format, .data = memory.data(), .n = n}};
+  double best = 1e30;
+  for (int i = 0; i < 4; ++i) {
+    const double begin = thread_seconds();
+    pack_panels(sources, matrix, 0, matrix.num_panels(), memory.data() + (size_t{128} << 20));
+    best = std::min(best, thread_seconds() - begin);
+  }
+  std::printf("%-5s packing  %6.2f GB/s of checkpoint\n", std::string(name_of(format)).c_str(),
+              static_cast<double>(bytes) / best / 1e9);
 }
 
 int run(const Options& options) {
@@ -229,6 +247,10 @@ int run(const Options& options) {
       {WeightFormat::kF16, ActivationKind::kF32},   {WeightFormat::kBF16, ActivationKind::kF32},
       {WeightFormat::kF32, ActivationKind::kF32},   {WeightFormat::kQ8_0, ActivationKind::kF32}};
   if (kernels.bf16 != nullptr) cases.push_back({WeightFormat::kBF16, ActivationKind::kBF16});
+  for (int i = 0; i < kNumWeightFormats; ++i) {
+    const auto format = static_cast<WeightFormat>(i);
+    if (!options.format || format == *options.format) bench_packing(format, memory);
+  }
   for (const Case& what : cases) {
     if (options.format && what.format != *options.format) continue;
     bench_case(kernels, options, what, memory);

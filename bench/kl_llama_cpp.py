@@ -13,7 +13,6 @@ Exit codes: 0 within the bar, 1 not, 2 wrong usage, 3 something is missing.
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -26,13 +25,6 @@ LLAMA_CPP_WAYS = {
     "llama.cpp, f32 cache": ["--cache", "f32"],
 }
 OURS = "Millrace, int8 activations"
-
-
-def run(command):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or ["no message"]
-        peer_setup.fail(f"{' '.join(map(str, command))} ended with {done.returncode}: {lines[-1]}")
 
 
 def write_prompts(goldens, path):
@@ -86,16 +78,16 @@ def measure(arguments, folder):
                str(arguments.threads)]
     ways = {OURS: forward + ["--activation-quantization", "int8"]}
     for name, options in LLAMA_CPP_WAYS.items():
-        ways[name] = [sys.executable, peer_setup.ROOT / "bench" / "llama_cpp_runner.py", "logits",
+        ways[name] = [sys.executable, peer_setup.RUNNER, "logits",
                       arguments.model, "--input", ids, "--threads", str(arguments.threads), *options]
 
     output = folder / "exact.safetensors"
-    run(forward + ["--activation-quantization", "none", "--output", output])
+    peer_setup.run_process(forward + ["--activation-quantization", "none", "--output", output])
     exact = load_file(output)
     results = {}
     for name, command in ways.items():
         output = folder / "other.safetensors"
-        run(command + ["--output", output])
+        peer_setup.run_process(command + ["--output", output])
         results[name] = compare(exact, load_file(output), names)
     return results
 
@@ -130,7 +122,10 @@ def main():
     peer_setup.find_millrace(arguments.millrace)
     arguments.model = arguments.model or peer_setup.find_smollm2()
     with tempfile.TemporaryDirectory() as folder:
-        results = measure(arguments, Path(folder))
+        try:
+            results = measure(arguments, Path(folder))
+        except RuntimeError as error:
+            peer_setup.fail(str(error))
     ratio = results[OURS]["mean"] / min(results[name]["mean"] for name in LLAMA_CPP_WAYS)
     if arguments.json:
         print(json.dumps({"model": str(arguments.model), "ratio": ratio, "bar": BAR,

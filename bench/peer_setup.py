@@ -9,14 +9,17 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 EXIT_FAILED, EXIT_USAGE, EXIT_MISSING = 1, 2, 3
 PACKAGES = ["numpy", "gguf", "safetensors"]
 PEER_PACKAGE = "llama-cpp-python"
 # GGML_NATIVE lets the compiler use whatever this CPU has; a prebuilt wheel would not.
-PEER_CMAKE_ARGS = "-DGGML_NATIVE=ON -DCMAKE_BUILD_TYPE=Release -DLLAVA_BUILD=OFF"
+PEER_CMAKE_ARGS = "-DGGML_NATIVE=ON"
 ROOT = Path(__file__).resolve().parent.parent
+RUNNER = ROOT / "bench" / "llama_cpp_runner.py"
+RUN_TIMEOUT = 900  # seconds
 INSIDE_VENV = "MILLRACE_BENCH_INSIDE_VENV"
 
 
@@ -98,3 +101,25 @@ def find_millrace(path):
     if not os.access(path, os.X_OK):
         fail(f"no program at {path}; ./dev build makes it, --millrace names another", EXIT_MISSING)
     return path
+
+
+def run_process(command):
+    """Runs to the end; gives the standard output and the peak memory in bytes. Raises RuntimeError."""
+    with subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True) as process:
+        # communicate() would reap the process and lose its resource usage, so wait4 comes first;
+        # a few lines of output never fill the pipes.
+        deadline = time.monotonic() + RUN_TIMEOUT
+        while True:
+            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if pid:
+                break
+            if time.monotonic() > deadline:
+                process.kill()
+            time.sleep(0.02)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output, errors = process.stdout.read(), process.stderr.read()
+    if process.returncode != 0:
+        lines = errors.strip().splitlines() or ["no message"]
+        raise RuntimeError(f"{' '.join(map(str, command))} ended with {process.returncode}: {lines[-1]}")
+    return output, usage.ru_maxrss * 1024
