@@ -179,6 +179,8 @@ void set_prefetch(const Operand& operand, const Block& block, int64_t pass, Tile
   if (passes == 1) {
     tile.prefetch_distance = kPrefetchDistance;
     tile.prefetch_bytes = step;
+    tile.prefetch_wrap = operand.weight->panel_bytes();
+    tile.prefetch_skip = (operand.method.panels - 1) * tile.prefetch_wrap;
     return;
   }
   const int64_t steps = tile.spans[tile.num_spans - 1].end - tile.spans[0].begin;

@@ -27,9 +27,10 @@ void bf16_tile(const TileArgs& args) {
 #pragma GCC unroll 2
     for (int32_t step = span.begin; step < span.end; ++step, x += 4 * kRows, w += 64) {
       I16 pairs[kPanels];
+      const int64_t ahead = prefetch_place(args, w);
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
-        if constexpr (kRows <= 2) prefetch(panels[p] + w + args.prefetch_distance);
+        if constexpr (kRows <= kMaxRowsToPrefetch) prefetch(panels[p] + ahead);
         pairs[p] = load_int(panels[p] + w);
       }
 #pragma GCC unroll 16
@@ -50,7 +51,7 @@ Bf16Kernels make_bf16_kernels(const char* name) {
   kernels.name = name;
   ((kernels.tile_rows = kRows), ...);
   kernels.panels = 2;
-  kernels.panels_single = 4;
+  kernels.panels_single = 2;
   ((kernels.tile[kRows] = bf16_tile < kRows, kRows == 1 ? 4 : 2 >), ...);
   return kernels;
 }

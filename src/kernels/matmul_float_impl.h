@@ -56,9 +56,13 @@ void float_tile(const TileArgs& args) {
     for (; k + 2 <= span.end; k += 2, x += 2 * kRows, w += 2 * Panel::kStepBytes) {
       V16 first[kPanels];
       V16 second[kPanels];
+      const int64_t ahead = prefetch_place(args, w);
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
-        if constexpr (kRows <= 2) prefetch(panels[p] + w + args.prefetch_distance);
+        if constexpr (kRows <= kMaxRowsToPrefetch) {
+          prefetch(panels[p] + ahead);
+          if constexpr (Panel::kStepBytes == 64) prefetch(panels[p] + ahead + 64);
+        }
         Panel::two(panels[p] + w, first[p], second[p]);
       }
 #pragma GCC unroll 16

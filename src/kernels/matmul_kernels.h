@@ -50,6 +50,10 @@ struct TileArgs {
   // several passes over a chunk each its share of the next chunk.
   int64_t prefetch_distance = 0;
   int64_t prefetch_bytes = 0;
+  // Side by side panels: what lies beyond `prefetch_wrap` bytes of a panel is the next panel, which
+  // is being read already; the one to prefetch is `prefetch_skip` bytes further.
+  int64_t prefetch_wrap = 0;
+  int64_t prefetch_skip = 0;
 };
 using TileFunction = void (*)(const TileArgs& args);
 
