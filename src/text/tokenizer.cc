@@ -1,5 +1,6 @@
 #include "text/tokenizer.h"
 
+#include "base/describe_json.h"
 #include "base/log.h"
 #include "text/rust_text.h"
 
@@ -11,7 +12,7 @@ Tokenizer::Tokenizer(mrt_tokenizer* owned)
 Result<Tokenizer> Tokenizer::from_json(std::string_view json) {
   RustText error;
   mrt_tokenizer* handle = mrt_tokenizer_from_json(view_of(json), error.out());
-  if (!handle) return fail("not a usable tokenizer.json: {}", error.str());
+  if (!handle) return fail("not a usable tokenizer.json: {}", one_short_line(error.str()));
   return Tokenizer(handle);
 }
 

@@ -261,6 +261,9 @@ TEST(Tokenizer, MalformedJsonIsAnError) {
     EXPECT_EQ(result.error().message.find('\n'), std::string::npos) << json;
   }
   EXPECT_FALSE(Tokenizer::from_json(std::string(100000, '[')));
+  const auto unknown =
+      Tokenizer::from_json("{\"model\": {\"type\": \"" + std::string(100000, 'x') + "\"}}");
+  EXPECT_LT(unknown.error().message.size(), 1000u);
   const std::string good =
       golden::read_packed(golden::kFolder + "tokenizers/smollm2/tokenizer.json.gz");
   for (const size_t cut : {size_t{10}, size_t{1000}, good.size() / 2, good.size() - 1}) {

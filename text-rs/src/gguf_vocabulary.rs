@@ -47,8 +47,9 @@ pub fn build(vocabulary: &Vocabulary) -> Result<TextTokenizer, String> {
         "llama" => sentence_piece(vocabulary, ids)?,
         other => {
             return Err(format!(
-                "tokenizer.ggml.model is \"{other}\"; known are gpt2 and llama: give the model's \
-                 tokenizer.json instead"
+                "tokenizer.ggml.model is \"{}\"; known are gpt2 and llama: give the model's \
+                 tokenizer.json instead",
+                shorten(other)
             ))
         }
     };
@@ -182,6 +183,6 @@ fn merges_from_scores(
     cuts.into_iter().map(|c| (c.left.to_string(), c.right.to_string())).collect()
 }
 
-fn shorten(text: &str) -> String {
+pub fn shorten(text: &str) -> String {
     text.chars().take(40).collect()
 }

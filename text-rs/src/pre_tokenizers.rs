@@ -10,6 +10,8 @@ use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::SplitDelimiterBehavior;
 
+use crate::gguf_vocabulary::shorten;
+
 /// What a `pre` name stands for.
 pub struct Rules {
     pub pre_tokenizer: PreTokenizerWrapper,
@@ -85,8 +87,9 @@ pub fn resolve(pre: &str) -> Result<Rules, String> {
         "" | "default" => splits(default_rules())?,
         other => {
             return Err(format!(
-                "tokenizer.ggml.pre is \"{other}\", whose splitting rules are not known here \
-                 (known: {KNOWN}); give the model's tokenizer.json instead"
+                "tokenizer.ggml.pre is \"{}\", whose splitting rules are not known here \
+                 (known: {KNOWN}); give the model's tokenizer.json instead",
+                shorten(other)
             ))
         }
     };

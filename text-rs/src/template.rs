@@ -27,6 +27,9 @@ const FUEL_MOST: u64 = 3_800_000;
 /// level. Only touched pages take memory.
 const STACK_BYTES: usize = 512 << 20;
 
+/// Templates choose the text of their errors.
+const MAX_ERROR_CHARS: usize = 500;
+
 pub struct ChatTemplate {
     environment: Environment<'static>,
 }
@@ -183,7 +186,7 @@ fn one_line(error: Error) -> String {
         message.push_str(&format!(": {cause}"));
         source = cause.source();
     }
-    message.replace(['\n', '\r'], " ")
+    message.chars().take(MAX_ERROR_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// transformers knows a block `{% generation %}` that only marks assistant text: here it is a
