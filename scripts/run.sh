@@ -1,6 +1,6 @@
 # ./dev run: from a clean clone to an answer.
 
-readonly DEFAULT_PROMPT='What is a millrace, and what is it good for? Answer in two sentences.'
+readonly DEFAULT_PROMPT='What is gravity?'
 
 cmd_run() {
   case ${1:-} in
