@@ -1,6 +1,7 @@
 #include "cli/bench.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -32,6 +33,7 @@ struct BenchFlags {
   std::vector<int> threads = {0};
   int repeats = 5;
   bool json = false;
+  bool profile = false;
   EngineFlags engine;
 };
 
@@ -141,6 +143,21 @@ Result<std::vector<BenchRun>> run_test(BenchDriver& driver, const BenchTest& tes
   return runs;
 }
 
+// Where the time of a run went, on stderr: per kind of step, its share, and its rates.
+void print_profile(const BenchRun& run) {
+  double total = 0;
+  for (const auto& [label, profile] : run.profile) total += profile.seconds;
+  std::fprintf(stderr, "%-16s %8s %10s %7s %14s %10s\n", "step", "count", "us each", "share",
+               "G multiply-adds/s", "GB/s");
+  for (const auto& [label, profile] : run.profile) {
+    std::fprintf(stderr, "%-16s %8lld %10.1f %6.1f%% %14.1f %10.1f\n", label.c_str(),
+                 static_cast<long long>(profile.count),
+                 profile.seconds / static_cast<double>(profile.count) * 1e6,
+                 profile.seconds / total * 100, profile.cost.multiply_adds / profile.seconds / 1e9,
+                 (profile.cost.weight_bytes + profile.cost.cache_bytes) / profile.seconds / 1e9);
+  }
+}
+
 Result<> run_bench(const BenchFlags& flags) {
   MR_TRY(check(flags));
   MR_ASSIGN(EngineConfig config, flags.engine.parse(Purpose::kGenerate));
@@ -171,9 +188,11 @@ Result<> run_bench(const BenchFlags& flags) {
     }
     bounds += "\n";
     BenchDriver driver(*model.runner, config.max_num_seqs, *config.max_model_len);
+    driver.set_profile(flags.profile);
     for (const BenchTest& test : tests) {
       row.test = test;
       MR_ASSIGN(row.runs, run_test(driver, test, flags.repeats, progress));
+      if (flags.profile) print_profile(row.runs.back());
       if (flags.json) {
         rows.push_back(to_json(row));
       } else {
@@ -203,6 +222,8 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   command->add_option("-r,--repetitions", flags->repeats, "Runs of each test; the median counts")
       ->capture_default_str();
   command->add_flag("--json", flags->json, "Print JSON instead of a table");
+  command->add_flag("--profile", flags->profile,
+                    "Print on stderr where the time of each test's last run went");
   add_engine_flags(*command, flags->engine);
   // These follow from the tests.
   for (const char* name :

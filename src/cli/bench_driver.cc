@@ -108,13 +108,21 @@ Result<> BenchDriver::step(const std::vector<Chunk>& chunks, BenchRun& run,
     input.sequences.push_back(sequence);
     offset += length;
   }
+  Program& program = runner_.program();
+  program.set_timing(profile_);
   const auto start = std::chrono::steady_clock::now();
   if (const auto logits = runner_.forward(input); !logits) {
     return std::unexpected(logits.error());
   }
   run.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   run.tokens += tokens;
-  run.cost = run.cost + runner_.program().total_cost();
+  run.cost = run.cost + program.total_cost();
+  for (size_t i = 0; i < program.step_seconds().size(); ++i) {
+    StepProfile& profile = run.profile[program.label(static_cast<int64_t>(i))];
+    profile.seconds += program.step_seconds()[i];
+    profile.count += 1;
+    profile.cost = profile.cost + program.cost(static_cast<int64_t>(i));
+  }
   on_tokens(tokens);
   return {};
 }

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -12,11 +14,19 @@
 
 namespace millrace {
 
+// Time and work of one kind of step (of the program), over a run.
+struct StepProfile {
+  double seconds = 0;
+  int64_t count = 0;
+  StepCost cost;
+};
+
 // Time and work of one measured run.
 struct BenchRun {
   double seconds = 0;
   int64_t tokens = 0;
   StepCost cost;  // of all its steps
+  std::map<std::string, StepProfile> profile;  // by label; empty unless asked for
 };
 
 class BenchDriver {
@@ -25,6 +35,9 @@ class BenchDriver {
   BenchDriver(ModelRunner& runner, int64_t batch, int64_t max_tokens);
 
   static int64_t blocks_needed(int64_t batch, int64_t max_tokens, int64_t block_size);
+
+  // Times each step of the program from now on (some percent slower).
+  void set_profile(bool on) { profile_ = on; }
 
   using OnTokens = std::function<void(int64_t tokens)>;  // progress
 
@@ -55,6 +68,7 @@ class BenchDriver {
   std::vector<int64_t> filled_;                     // tokens in the cache, by sequence
   std::vector<int32_t> token_ids_;
   std::mt19937 random_{1};
+  bool profile_ = false;
 };
 
 }  // namespace millrace
