@@ -78,7 +78,7 @@ Method method_for(const MatmulArgs& args, const PackedMatrix& weight, int64_t ti
     MR_CHECK(weight.kind == PackedKind::kBF16, "bf16 activations with weights that are not bf16");
     const Bf16Kernels& kernels = *args.kernels->bf16;
     method.tile = kernels.tile;
-    method.panels = args.input.rows == 1 ? kernels.panels_single : kernels.panels;
+    method.panels = kernels.panels;
     method.inputs_per_step = 2;
     method.step_bytes = kPanelWidth * 4;
   }

@@ -45,14 +45,15 @@ void bf16_tile(const TileArgs& args) {
   }
 }
 
+constexpr int kSidePanels = 2;
+
 template <int... kRows>
 Bf16Kernels make_bf16_kernels(const char* name) {
   Bf16Kernels kernels{};
   kernels.name = name;
   ((kernels.tile_rows = kRows), ...);
-  kernels.panels = 2;
-  kernels.panels_single = 2;
-  ((kernels.tile[kRows] = bf16_tile < kRows, kRows == 1 ? 4 : 2 >), ...);
+  kernels.panels = kSidePanels;
+  ((kernels.tile[kRows] = bf16_tile<kRows, kSidePanels>), ...);
   return kernels;
 }
 

@@ -122,8 +122,7 @@ struct Int8Kernels {
 struct Bf16Kernels {
   const char* name;
   int tile_rows;
-  int panels;
-  int panels_single;
+  int panels;  // side by side
   TileFunction tile[kMaxTileRows + 1];
 };
 
