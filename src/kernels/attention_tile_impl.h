@@ -9,6 +9,7 @@ namespace millrace {
 namespace {
 
 inline constexpr int kMaxTiles = 4;  // tiles whose scores are computed together
+inline constexpr int kCacheLine = 64;
 inline constexpr float kNegativeInfinity = -__builtin_inff();
 
 template <DType kDType>
@@ -78,9 +79,11 @@ void score_tiles(const float* q, int head_dim,
     for (int64_t d = 0; d < head_dim; ++d, q_d += kRows) {
       Wide keys[kTiles];
       MR_UNROLL(4)
-      for (int t = 0; t < kTiles; ++t) {
-        keys[t] = Cache::load(k[t] + d * kKvGroup);
-        if (lane == 0) prefetch_tile(tiles[t].v + d * kKvGroup);
+      for (int t = 0; t < kTiles; ++t) keys[t] = Cache::load(k[t] + d * kKvGroup);
+      constexpr int64_t kBytes = kKvGroup * sizeof(typename Cache::Element);
+      if (lane == 0 && d * kBytes % kCacheLine == 0) {
+        MR_UNROLL(4)
+        for (int t = 0; t < kTiles; ++t) prefetch_tile(tiles[t].v + d * kKvGroup);
       }
       MR_UNROLL(16)
       for (int r = 0; r < kRows; ++r) {
@@ -165,7 +168,9 @@ void add_value_chunks(const ValueRun<typename CacheType<kDType>::Element>& run, 
       MR_UNROLL(4)
       for (int j = 0; j < kChunks; ++j) {
         row[j] = Cache::load(v + i * run.v_stride + j * kWide);
-        prefetch_tile(ahead + i * run.v_stride + j * kWide);
+        // Once a cache line (where kChunks vectors begin with one).
+        constexpr int kBytes = kWide * static_cast<int>(sizeof(typename Cache::Element));
+        if (j * kBytes % kCacheLine == 0) prefetch_tile(ahead + i * run.v_stride + j * kWide);
       }
       MR_UNROLL(16)
       for (int r = 0; r < kRows; ++r) {
