@@ -1,4 +1,4 @@
-// Element by element steps: gated activation, residual add; and the index of the largest value.
+// Element by element steps: gated activation, residual add.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +35,5 @@ struct AddArgs {
 using GatedActivationFunction = void (*)(const GatedActivationArgs& args, int64_t row_begin,
                                          int64_t row_end);
 using AddFunction = void (*)(const AddArgs& args, int64_t row_begin, int64_t row_end);
-
-// Index of the largest of n >= 1 values, compared as numbers: NaN counts as -inf, -0 equals +0, the
-// lowest index wins ties.
-int64_t argmax(const float* values, int64_t n);
 
 }  // namespace millrace

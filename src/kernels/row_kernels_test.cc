@@ -220,16 +220,5 @@ TEST(RmsNorm, IsTheMeanSquareNorm) {
   }
 }
 
-TEST(Argmax, LowestIndexWinsAndNanLoses) {
-  const float nan = std::nanf("");
-  const float inf = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(argmax(std::vector<float>{1, 3, 3, 2}.data(), 4), 1);
-  EXPECT_EQ(argmax(std::vector<float>{nan, 3, nan, 4}.data(), 4), 3);
-  EXPECT_EQ(argmax(std::vector<float>{nan, nan}.data(), 2), 0);
-  EXPECT_EQ(argmax(std::vector<float>{nan, -inf}.data(), 2), 0);
-  EXPECT_EQ(argmax(std::vector<float>{-0.0f, 0.0f}.data(), 2), 0);
-  EXPECT_EQ(argmax(std::vector<float>{-1, nan, -5}.data(), 3), 0);
-}
-
 }  // namespace
 }  // namespace millrace

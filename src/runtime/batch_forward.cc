@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <deque>
 
-#include "kernels/elementwise.h"
+#include "kernels/sampling.h"
 #include "kvcache/block_table.h"
 
 namespace millrace {
@@ -76,8 +76,7 @@ class BatchForward {
       if (options_.capture_hidden) keep_hidden(*sequence.result, row, count, logits.num_rows);
       sequence.num_computed += count;
       row += count;
-      const std::span<const float> last = logits.row(row - 1);
-      sequence.next_token = static_cast<int32_t>(argmax(last.data(), logits.vocab_size));
+      sequence.next_token = argmax(logits.row(row - 1));
       progress_.advance(count);
     }
     return {};
@@ -113,9 +112,8 @@ class BatchForward {
       }
       MR_ASSIGN(const StepLogits logits, runner_.forward(step));
       for (size_t i = begin; i < end; ++i) {
-        const std::span<const float> row = logits.row(static_cast<int64_t>(i - begin));
         group[i].num_computed += 1;
-        group[i].next_token = static_cast<int32_t>(argmax(row.data(), logits.vocab_size));
+        group[i].next_token = argmax(logits.row(static_cast<int64_t>(i - begin)));
       }
     }
     return {};

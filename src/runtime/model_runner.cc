@@ -99,6 +99,7 @@ void ModelRunner::lay_out_batch(const StepInput& input) {
 }
 
 Result<StepLogits> ModelRunner::forward(const StepInput& input) {
+  if (input.sequences.empty()) return StepLogits{.vocab_size = vocab_size()};
   MR_TRY(check(input));
   lay_out_batch(input);
   const ModelConfig& config = model_->config();

@@ -1,0 +1,104 @@
+#include "weights/dense_weights.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "io/checkpoint_config.h"
+#include "io/safetensors.h"
+#include "tensor/packing.h"
+#include "weights/tensor_names.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A copy of a golden model whose tensors a test may change before it is written again.
+class DenseWeightsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(testing::TempDir()) /
+              testing::UnitTest::GetInstance()->current_test_info()->name();
+    fs::create_directories(folder_);
+    const fs::path source = fs::path(MILLRACE_TEST_DATA) / "golden" / "qwen3";
+    fs::copy_file(source / "config.json", folder_ / "config.json",
+                  fs::copy_options::overwrite_existing);
+    auto file = Safetensors::open((source / "model.safetensors").string());
+    ASSERT_TRUE(file) << file.error().message;
+    source_ = std::make_unique<Safetensors>(std::move(*file));
+  }
+
+  void TearDown() override { fs::remove_all(folder_); }
+
+  // Writes the model with tensor `name` left out, or with another shape or type if one is given.
+  void write(const std::string& name, const std::vector<int64_t>& shape = {},
+             DType dtype = DType::kBF16) {
+    SafetensorsWriter writer;
+    for (const auto& [tensor_name, tensor] : source_->tensors()) {
+      if (tensor_name != name) {
+        writer.add(tensor_name, tensor.dtype, tensor.shape, tensor.bytes);
+      } else if (!shape.empty()) {
+        int64_t bytes = size_of(dtype);
+        for (const int64_t size : shape) bytes *= size;
+        writer.add(name, dtype, shape, std::vector<std::byte>(static_cast<size_t>(bytes)));
+      }
+    }
+    ASSERT_TRUE(writer.write((folder_ / "model.safetensors").string()));
+  }
+
+  Result<DenseWeights> load() {
+    MR_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder_.string()));
+    MR_ASSIGN(const ModelConfig config, read_model_config(checkpoint));
+    ThreadTeam team(3, 2);
+    NoProgress progress;
+    return load_dense_weights(checkpoint, config, team, progress);
+  }
+
+  std::string error() {
+    const auto weights = load();
+    return weights ? "" : weights.error().message.substr(folder_.string().size());
+  }
+
+  fs::path folder_;
+  std::unique_ptr<Safetensors> source_;
+};
+
+TEST_F(DenseWeightsTest, PacksEveryRowAsTheCheckpointHasIt) {
+  write("");
+  const auto weights = load();
+  ASSERT_TRUE(weights) << weights.error().message;
+  const std::string name = tensor_name(NameStyle::kHuggingFace, LayerTensor::kDown, 1);
+  const SafetensorsTensor* tensor = source_->find(name);
+  ASSERT_NE(tensor, nullptr);
+  const PackedMatrix& matrix = weights->layers[1].down.matrix;
+  ASSERT_EQ(matrix.n, tensor->shape[0]);
+  ASSERT_EQ(matrix.k, tensor->shape[1]);
+  std::vector<float> packed(static_cast<size_t>(matrix.k)), expected(packed.size());
+  for (int64_t row = 0; row < matrix.n; ++row) {
+    unpack_panel_row(matrix, row, packed.data());
+    dequantize_row(WeightFormat::kBF16, tensor->bytes.data() + row * matrix.k * 2, expected.data(),
+                   matrix.k);
+    EXPECT_EQ(packed, expected) << "row " << row;
+  }
+  EXPECT_EQ(weights->head.panels, weights->embedding.panels) << "qwen3's head is tied";
+}
+
+TEST_F(DenseWeightsTest, ErrorsNameTheTensor) {
+  write("model.layers.1.mlp.down_proj.weight");
+  EXPECT_NE(error().find("tensor model.layers.1.mlp.down_proj.weight is missing; the configuration "
+                         "asks for one of shape ["),
+            std::string::npos)
+      << error();
+  write("model.norm.weight", {3});
+  EXPECT_NE(error().find("tensor model.norm.weight has shape [3]; the configuration asks for ["),
+            std::string::npos)
+      << error();
+  write("model.layers.0.self_attn.q_norm.weight", {16}, DType::kI32);
+  EXPECT_NE(error().find("tensor model.layers.0.self_attn.q_norm.weight"), std::string::npos)
+      << error();
+}
+
+}  // namespace
+}  // namespace millrace
