@@ -9,7 +9,8 @@ runs. llama.cpp is measured with and without flash attention (and, for several s
 cache for all and with one each); the fastest of these counts. A row passes if Millrace is at least
 `bar` times as fast. Peak memory passes if it is no more than llama.cpp's for the same work, and the
 start if the first token of SmolLM2 comes within 0.5 s of process start with a warm page cache.
-Exit codes: 0 every bar is met, 1 one is not or a run failed, 2 wrong usage, 3 something is missing.
+Exit codes: 0 every bar is met on a quiet machine, 1 one is not, the machine was busy or a run failed,
+2 wrong usage, 3 something is missing.
 """
 
 import argparse
@@ -18,9 +19,11 @@ import itertools
 import json
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Optional
 
@@ -70,6 +73,7 @@ ROWS = [
     Row("1b-q4_0-decode-16", "llama-1b-q4_0", "decode", 2.4, sequences=16),
 ]
 PREFILL_TOKENS, DECODE_TOKENS = 512, 64
+MOST_OTHER_WORK = 0.05  # of the processors
 MEMORY, FIRST_TOKEN = "memory", "first-token"  # what --rows selects beside the rows of speed
 
 
@@ -131,8 +135,41 @@ class Settings:
         return make_bench_models.model_file(name, self.models)
 
 
+class OtherWork:
+    """The share of all processors that others than this script and its children took meanwhile.
+
+    Threads that meet at barriers lose far more than this share, and llama.cpp's, which spin, the
+    most: on a busy machine a ratio flatters Millrace.
+    """
+
+    def __init__(self):
+        self.begin = self._now()
+
+    @staticmethod
+    def _now():
+        """Wall clock, processor time of the whole machine, and of this script with its children."""
+        try:
+            fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+        except OSError:
+            return None
+        user, nice, system, _, _, irq, soft_irq, stolen = (int(field) for field in fields)
+        busy = (user + nice + system + irq + soft_irq + stolen) / os.sysconf("SC_CLK_TCK")
+        own = sum(sum(resource.getrusage(who)[:2])
+                  for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        return time.monotonic(), busy, own
+
+    def share(self):
+        """Between 0 and 1; None if this system does not tell."""
+        now = self._now()
+        if now is None or self.begin is None:
+            return None
+        elapsed, busy, own = (after - before for after, before in zip(now, self.begin))
+        return max(0.0, busy - own) / (elapsed * os.cpu_count())
+
+
 def measure_row(row, settings, runs):
     """Alternates the programs; gives the medians, every run, and how the row stands to its bar."""
+    other_work = OtherWork()
     programs = [Peer(row, options, settings) for options in peer_ways(row)]
     if settings.millrace:
         programs.append(Millrace(row, settings))
@@ -147,7 +184,7 @@ def measure_row(row, settings, runs):
              for name, values in samples.items()}
     best = max((name for name in rates if name != Millrace.name), key=rates.get)
     result = {"row": dataclasses.asdict(row), "llama_cpp": rates[best], "llama_cpp_way": best,
-              "samples": samples}
+              "other_work": other_work.share(), "samples": samples}
     if settings.millrace:
         ratio = rates[Millrace.name] / rates[best]
         shares = [sample["share_of_bound"] for sample in samples[Millrace.name]]
@@ -160,6 +197,14 @@ def verdict(passed):
     return "pass" if passed else "**FAIL**"
 
 
+def was_busy(result):
+    return (result.get("other_work") or 0) > MOST_OTHER_WORK
+
+
+def row_verdict(result):
+    return f"{verdict(result['pass'])}, but busy" if was_busy(result) else verdict(result["pass"])
+
+
 def print_speed(results):
     print("| file | measure | llama.cpp tok/s | Millrace tok/s | share of bound | ratio | bar | |")
     print("|---|---|---|---|---|---|---|---|")
@@ -169,7 +214,7 @@ def print_speed(results):
         if "millrace" in result:
             share = result["share_of_bound"]
             ours = (f"{result['millrace']:.1f} | {'-' if share is None else f'{share:.0%}'} | "
-                    f"{result['ratio']:.2f} | {row.bar} | {verdict(result['pass'])}")
+                    f"{result['ratio']:.2f} | {row.bar} | {row_verdict(result)}")
         print(f"| {row.model} | {row.describe()} | {result['llama_cpp']:.1f} | {ours} |")
 
 
@@ -192,6 +237,9 @@ def print_report(report):
     if report["rows"]:
         print()
         print_speed(report["rows"])
+        busiest = max((result["other_work"] or 0 for result in report["rows"]))
+        print(f"\nOther work on this machine took up to {busiest:.0%} of its processors; above "
+              f"{MOST_OTHER_WORK:.0%} a row counts as busy and its ratio means nothing.")
     if report["memory"]:
         print()
         print_memory(report["memory"])
@@ -252,6 +300,12 @@ def peer_version(settings):
     return json.loads(peer_setup.run_process([settings.python, "-c", code])[0])
 
 
+def save(report, path):
+    """After every row, so that a run that is stopped leaves what it has measured."""
+    if path:
+        path.write_text(json.dumps(report, indent=1) + "\n")
+
+
 def measure_all(arguments, settings):
     rows = [row for row in ROWS if row.name in arguments.rows]
     with_memory = MEMORY in arguments.rows
@@ -259,18 +313,17 @@ def measure_all(arguments, settings):
     if with_memory:
         used |= {name for name, _ in footprint.CASES}
     make_models(arguments, sorted(used & set(make_bench_models.NAMES)))
-    report = {"cpu": cpu_name(), "threads": settings.threads, "runs": arguments.runs,
-              "load_average_before": os.getloadavg()[0], "rows": [], "memory": [], "first_token": None}
+    report = {"cpu": cpu_name(), "threads": settings.threads, "runs": arguments.runs, "rows": [],
+              "memory": [], "first_token": None}
     report["llama_cpp_version"], report["llama_cpp_system"] = peer_version(settings)
-    if report["load_average_before"] > 0.5:
-        peer_setup.say(f"warning: the load average is {report['load_average_before']:.1f}; "
-                       "other work on this machine makes every figure too low")
     if FIRST_TOKEN in arguments.rows and settings.millrace:
         report["first_token"] = footprint.time_to_first_token(settings, arguments.runs)
     for row in rows:
         report["rows"].append(measure_row(row, settings, arguments.runs))
+        save(report, arguments.json)
     if with_memory:
         report["memory"] = footprint.measure_memory(settings)
+    save(report, arguments.json)
     return report
 
 
@@ -287,11 +340,10 @@ def main():
         report = measure_all(arguments, settings)
     except (RuntimeError, ValueError, KeyError) as error:
         peer_setup.fail(f"{type(error).__name__}: {error}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
     print_report(report)
     results = report["rows"] + report["memory"] + [report["first_token"] or {}]
-    return 0 if all(result.get("pass", True) for result in results) else peer_setup.EXIT_FAILED
+    good = all(result.get("pass", True) and not was_busy(result) for result in results)
+    return 0 if good else peer_setup.EXIT_FAILED
 
 
 if __name__ == "__main__":
