@@ -18,10 +18,10 @@ constexpr int64_t kMaxBlockRows = 240;
 // Fewer tiles than this do not pay for expanding f16 or bf16 weights into a buffer first.
 constexpr int64_t kMinTilesToExpand = 3;
 constexpr int64_t kPrefetchDistance = 6144;
-constexpr int kMaxSpans = 128;
+constexpr int kMaxSpans = 112;
 // Items: enough for threads that are disturbed, long enough for a straight stream of memory.
 constexpr int64_t kItemsPerThread = 8;
-constexpr int64_t kMinItemBytes = 32 * 1024;
+constexpr int64_t kMinItemBytes = 48 * 1024;
 
 // How one matrix is multiplied with the activations.
 struct Method {
@@ -31,6 +31,7 @@ struct Method {
   int64_t step_bytes = 0;  // of a panel as the kernel reads it
   bool expand = false;     // the kernel reads an expanded copy
   int64_t chunk_steps = 0;
+  int64_t leaf_multiple = 1;  // leaves are cut at multiples of this many inputs
 };
 
 Int8Layout int8_layout(const QuantLayout& q) {
@@ -61,6 +62,7 @@ Method float_method(const MatmulArgs& args, const PackedMatrix& weight, int64_t 
     method.tile = weight.kind == PackedKind::kF16 ? kernels.f16 : kernels.bf16;
     method.step_bytes = kPanelWidth * 2;
   }
+  if (weight.kind == PackedKind::kBF16) method.leaf_multiple = 2;
   // A multiple of every quantisation group.
   method.chunk_steps = kExpandedChunkBytes / (method.step_bytes * method.panels) / 32 * 32;
   return method;
@@ -82,49 +84,55 @@ Method method_for(const MatmulArgs& args, const PackedMatrix& weight, int64_t ti
     method.inputs_per_step = 2;
     method.step_bytes = kPanelWidth * 4;
   }
+  method.leaf_multiple = method.inputs_per_step;
   method.chunk_steps = std::max<int64_t>(1, kChunkBytes / (method.step_bytes * method.panels));
   return method;
 }
 
 // The spans of K in steps, cut at leaves and, if the panels are passed over more than once, at
-// multiples of `chunk`.
+// multiples of `chunk`. Left uninitialised past `count`: items are short.
 struct Spans {
   std::array<KSpan, kMaxSpans> span;
+  std::array<uint8_t, kMaxSpans> chunk_end;  // for each chunk, the span after its last
   int count = 0;
+  int num_chunks = 0;
   int64_t chunk = 0;
 };
 
-Spans cut_spans(const MatmulArgs& args, const Method& method) {
+// Appends the spans of the leaf that is [begin, end) in steps.
+void cut_leaf(int leaf, int64_t begin, int64_t end, Spans& spans) {
+  int64_t at = begin;
+  do {
+    const int64_t stop = std::min(end, (at / spans.chunk + 1) * spans.chunk);
+    const auto index = static_cast<size_t>(spans.count++);
+    KSpan& span = spans.span[index];
+    span.begin = static_cast<int32_t>(at);
+    span.end = static_cast<int32_t>(stop);
+    span.starts_leaf = at == begin;
+    span.ends_leaf = static_cast<int8_t>(stop == end ? leaf : -1);
+    // A span that starts at a multiple of the chunk is in the chunk that starts there.
+    const bool new_chunk =
+        index == 0 || (at % spans.chunk == 0 && spans.span[index - 1].begin < at);
+    if (new_chunk) ++spans.num_chunks;
+    spans.chunk_end[static_cast<size_t>(spans.num_chunks - 1)] = static_cast<uint8_t>(index + 1);
+    at = stop;
+  } while (at < end);
+}
+
+void cut_spans(const MatmulArgs& args, const Method& method, bool chunked, Spans& spans) {
   const int64_t unit = method.inputs_per_step;
-  const int64_t steps = args.input.k / unit;
-  LeafCuts whole;
-  whole.cut.fill(args.input.k);
-  whole.cut[0] = 0;
-  const LeafCuts& leaves = args.leaves != nullptr ? *args.leaves : whole;
-  const int num_leaves = args.leaves != nullptr ? kNumLeaves : 1;
-  MR_CHECK(leaves.size() == args.input.k, "leaves of {} inputs in a matmul of {}", leaves.size(),
-           args.input.k);
-  Spans spans;
-  spans.chunk = std::max<int64_t>(method.chunk_steps, 1);
-  while (spans.chunk * (kMaxSpans - kNumLeaves) < steps) spans.chunk *= 2;
-  for (int leaf = 0; leaf < num_leaves; ++leaf) {
-    MR_CHECK(leaves.begin(leaf) % unit == 0, "leaf at input {}, in steps of {}", leaves.begin(leaf),
-             unit);
-    int64_t at = leaves.begin(leaf) / unit;
-    const int64_t end = leaves.end(leaf) / unit;
-    bool starts = true;
-    do {
-      const int64_t stop = std::min(end, (at / spans.chunk + 1) * spans.chunk);
-      KSpan& span = spans.span[static_cast<size_t>(spans.count++)];
-      span.begin = static_cast<int32_t>(at);
-      span.end = static_cast<int32_t>(stop);
-      span.starts_leaf = starts;
-      span.ends_leaf = static_cast<int8_t>(stop == end ? leaf : -1);
-      starts = false;
-      at = stop;
-    } while (at < end);
+  const int64_t k = args.input.k;
+  // Beyond the end without chunks, so that there is one.
+  spans.chunk = chunked ? std::max<int64_t>(method.chunk_steps, 1) : k + 1;
+  while (spans.chunk * (kMaxSpans - kNumLeaves) < k / unit) spans.chunk *= 2;
+  if (args.leaves == nullptr) return cut_leaf(0, 0, k / unit, spans);
+  const LeafCuts& leaves = *args.leaves;
+  MR_CHECK(leaves.size() == k, "leaves of {} inputs in a matmul of {}", leaves.size(), k);
+  for (int leaf = 0; leaf < kNumLeaves; ++leaf) {
+    MR_CHECK(leaves.begin(leaf) % method.leaf_multiple == 0,
+             "leaf at input {}, not a multiple of {}", leaves.begin(leaf), method.leaf_multiple);
+    cut_leaf(leaf, leaves.begin(leaf) / unit, leaves.end(leaf) / unit, spans);
   }
-  return spans;
 }
 
 // Levels of sums that a matmul keeps: those of the tree, and the chain that is not yet ended.
@@ -137,18 +145,14 @@ struct Operand {
   Spans spans;
 };
 
-Operand operand_for(const MatmulArgs& args, const PackedMatrix& weight, int64_t tiles_per_block) {
+void prepare_operand(const MatmulArgs& args, const PackedMatrix& weight, int64_t tiles_per_block,
+                     Operand& operand) {
   MR_CHECK(weight.k == args.input.k, "a matrix of {} inputs times {} activations", weight.k,
            args.input.k);
-  Operand operand;
   operand.weight = &weight;
   operand.method = method_for(args, weight, tiles_per_block);
   // One pass needs no chunks: the panel streams from memory once.
-  if (tiles_per_block == 1 && !operand.method.expand) {
-    operand.method.chunk_steps = std::max<int64_t>(1, args.input.k);
-  }
-  operand.spans = cut_spans(args, operand.method);
-  return operand;
+  cut_spans(args, operand.method, tiles_per_block > 1 || operand.method.expand, operand.spans);
 }
 
 int64_t expanded_floats(const Operand& operand) {
@@ -158,12 +162,15 @@ int64_t expanded_floats(const Operand& operand) {
 
 // A block of tiles, and this thread's scratch.
 struct Block {
-  int64_t tile_begin = 0;
-  int64_t tile_end = 0;
+  int64_t num_tiles = 0;
+  int64_t tile_rows = 0;  // of a tile; the first tall_tiles have one more
+  int64_t tall_tiles = 0;
   int64_t row_begin = 0;
   int64_t rows = 0;
-  float* sums = nullptr;      // [matrix][panel][level][rows][16]
-  float* expanded = nullptr;  // [panel][chunk][16]
+  const std::byte* activations = nullptr;  // the first tile
+  int64_t row_size = 0;                    // bytes of a packed row
+  float* sums = nullptr;                   // [matrix][panel][level][rows][16]
+  float* expanded = nullptr;               // [panel][chunk][16]
 };
 
 int64_t panel_sum_floats(const MatmulArgs& args, const Block& block) {
@@ -174,7 +181,7 @@ int64_t panel_sum_floats(const MatmulArgs& args, const Block& block) {
 // its share of the next chunk, so that memory works all the time.
 void set_prefetch(const Operand& operand, const Block& block, int64_t pass, TileArgs& tile) {
   if (operand.method.expand) return;
-  const int64_t passes = block.tile_end - block.tile_begin;
+  const int64_t passes = block.num_tiles;
   const int64_t step = operand.method.step_bytes;
   if (passes == 1) {
     tile.prefetch_distance = kPrefetchDistance;
@@ -191,19 +198,19 @@ void set_prefetch(const Operand& operand, const Block& block, int64_t pass, Tile
       (begin + steps) * step + pass * steps * tile.prefetch_bytes - begin * tile.prefetch_bytes;
 }
 
-// Runs the spans [first, last) of all tiles of a block against the panels that `tile` points at.
-void run_tiles(const MatmulArgs& args, const Operand& operand, const Block& block, TileArgs& tile) {
-  const int64_t row_size = packed_row_bytes(args.input.kind, args.input.k);
+// Runs `tile.spans` for all tiles of a block against the panels that `tile` points at.
+void run_tiles(const Operand& operand, const Block& block, TileArgs& tile) {
   const std::array<float*, kMaxSidePanels> block_sums = std::to_array(tile.sums);
-  for (int64_t t = block.tile_begin; t < block.tile_end; ++t) {
-    const int64_t row = args.input.tile_begin(t);
-    const int64_t height = args.input.tile_begin(t + 1) - row;
-    tile.activations = args.input.data + row * row_size;
+  int64_t row = 0;
+  for (int64_t t = 0; t < block.num_tiles; ++t) {
+    const int64_t height = block.tile_rows + (t < block.tall_tiles ? 1 : 0);
+    tile.activations = block.activations + row * block.row_size;
     for (int p = 0; p < operand.method.panels; ++p) {
-      tile.sums[p] = block_sums[static_cast<size_t>(p)] + (row - block.row_begin) * kPanelWidth;
+      tile.sums[p] = block_sums[static_cast<size_t>(p)] + row * kPanelWidth;
     }
-    set_prefetch(operand, block, t - block.tile_begin, tile);
+    set_prefetch(operand, block, t, tile);
     operand.method.tile[height](tile);
+    row += height;
   }
   std::copy(block_sums.begin(), block_sums.end(), tile.sums);
 }
@@ -225,12 +232,9 @@ void multiply_panels(const MatmulArgs& args, const Operand& operand, const Block
     tile.panels[p] = weight.panel(index[static_cast<size_t>(p)]);
     tile.sums[p] = sums + p * panel_sum_floats(args, block);
   }
-  for (int first = 0, last = 0; first < spans.count; first = last) {
+  for (int chunk = 0, first = 0, last = 0; chunk < spans.num_chunks; ++chunk, first = last) {
+    last = spans.chunk_end[static_cast<size_t>(chunk)];
     const int64_t begin = spans.span[static_cast<size_t>(first)].begin;
-    while (last < spans.count &&
-           spans.span[static_cast<size_t>(last)].begin / spans.chunk == begin / spans.chunk) {
-      ++last;
-    }
     if (method.expand) {
       const int64_t inputs = spans.span[static_cast<size_t>(last - 1)].end - begin;
       tile.origin = static_cast<int32_t>(begin);
@@ -244,7 +248,7 @@ void multiply_panels(const MatmulArgs& args, const Operand& operand, const Block
     }
     tile.spans = spans.span.data() + first;
     tile.num_spans = last - first;
-    run_tiles(args, operand, block, tile);
+    run_tiles(operand, block, tile);
   }
 }
 
@@ -281,16 +285,29 @@ struct Matmul {
   int64_t panels = 1;  // that are multiplied before they are finished
 };
 
-Matmul matmul_of(const MatmulArgs& args, int64_t tiles_per_block) {
-  Matmul matmul;
-  matmul.weight = operand_for(args, *args.weight, tiles_per_block);
+void prepare(const MatmulArgs& args, int64_t tiles_per_block, Matmul& matmul) {
+  prepare_operand(args, *args.weight, tiles_per_block, matmul.weight);
   matmul.panels = matmul.weight.method.panels;
   if (args.epilogue == Epilogue::kSiluMul) {
     MR_CHECK(args.up != nullptr && args.up->n == args.weight->n, "gate and up differ");
-    matmul.up = operand_for(args, *args.up, tiles_per_block);
+    prepare_operand(args, *args.up, tiles_per_block, matmul.up);
     matmul.panels = std::max<int64_t>(matmul.panels, matmul.up.method.panels);
   }
-  return matmul;
+}
+
+// The block of tiles from `first_tile` on.
+Block block_of(const MatmulArgs& args, const MatmulPlan& plan, int64_t first_tile) {
+  const PackedActivations& input = args.input;
+  const int64_t tiles = input.num_tiles();
+  Block block;
+  block.num_tiles = std::min(plan.tiles_per_block, tiles - first_tile);
+  block.tile_rows = input.rows / tiles;
+  block.tall_tiles = std::clamp<int64_t>(input.rows % tiles - first_tile, 0, block.num_tiles);
+  block.row_begin = input.tile_begin(first_tile);
+  block.rows = block.num_tiles * block.tile_rows + block.tall_tiles;
+  block.row_size = packed_row_bytes(input.kind, input.k);
+  block.activations = input.data + block.row_begin * block.row_size;
+  return block;
 }
 
 // Multiplies and finishes panels [begin, end) for one block of tiles.
@@ -342,7 +359,8 @@ MatmulPlan plan_matmul(const MatmulArgs& args, int num_threads) {
   const int64_t most_tiles = std::max<int64_t>(1, block_rows / args.input.tile_rows);
   const int64_t blocks = ceil_div(tiles, most_tiles);
   plan.tiles_per_block = ceil_div(tiles, blocks);
-  const Matmul matmul = matmul_of(args, plan.tiles_per_block);
+  Matmul matmul;
+  prepare(args, plan.tiles_per_block, matmul);
   // Runs of panels: several for each thread, but not too small.
   const int64_t panels = args.weight->num_panels();
   const int64_t wanted_items =
@@ -365,19 +383,15 @@ MatmulPlan plan_matmul(const MatmulArgs& args, int num_threads) {
 void matmul_run_items(const MatmulArgs& args, const MatmulPlan& plan, int64_t begin, int64_t end,
                       std::byte* scratch) {
   if (begin >= end) return;
-  const Matmul matmul = matmul_of(args, plan.tiles_per_block);
+  Matmul matmul;
+  prepare(args, plan.tiles_per_block, matmul);
   const int64_t panels = args.weight->num_panels();
+  const int64_t expanded = std::max(expanded_floats(matmul.weight), expanded_floats(matmul.up));
   for (int64_t item = begin; item < end; ++item) {
-    const int64_t tile = item / plan.items_per_block * plan.tiles_per_block;
     const int64_t panel = item % plan.items_per_block * plan.panels_per_item;
-    Block block;
-    block.tile_begin = tile;
-    block.tile_end = std::min(tile + plan.tiles_per_block, args.input.num_tiles());
-    block.row_begin = args.input.tile_begin(block.tile_begin);
-    block.rows = args.input.tile_begin(block.tile_end) - block.row_begin;
+    Block block = block_of(args, plan, item / plan.items_per_block * plan.tiles_per_block);
     block.expanded = reinterpret_cast<float*>(scratch);
-    block.sums =
-        block.expanded + std::max(expanded_floats(matmul.weight), expanded_floats(matmul.up));
+    block.sums = block.expanded + expanded;
     run_panels(args, matmul, block, panel, std::min(panel + plan.panels_per_item, panels));
   }
 }
