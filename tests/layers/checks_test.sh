@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Shows that check_layers.sh can fail: builds small trees, each with one breach, and looks for it.
+# Shows that the checks of this folder can fail: small trees, each with one breach, for
+# check_layers.sh; small objects, with and without an inline function, for check_isa_objects.sh.
 set -euo pipefail
 
-check=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/check_layers.sh
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 failures=0
@@ -16,15 +17,19 @@ fresh_tree() {
   echo 'const char* home = std::getenv("HOME");' >"$tree/base/env.cc"
 }
 
-# expect STATUS PATTERN: runs the check on the tree.
-expect() {
-  local status=0 output
-  output=$(bash "$check" "$tree" 2>&1) || status=$?
-  if [[ $status -ne $1 || ! $output =~ $2 ]]; then
-    echo "expected exit $1 and '$2', got exit $status and: $output" >&2
+# expect_of STATUS PATTERN CHECK ARGS...: runs a check and looks at what it says.
+expect_of() {
+  local status=0 output want=$1 pattern=$2 check=$3
+  shift 3
+  output=$(bash "$here/$check" "$@" 2>&1) || status=$?
+  if [[ $status -ne $want || ! $output =~ $pattern ]]; then
+    echo "$check: expected exit $want and '$pattern', got exit $status and: $output" >&2
     failures=$((failures + 1))
   fi
 }
+
+# expect STATUS PATTERN: the check of the layers on the tree.
+expect() { expect_of "$1" "$2" check_layers.sh "$tree"; }
 
 fresh_tree
 expect 0 '^$'
@@ -55,5 +60,13 @@ expect 1 'stray: not in the list of layers'
 
 rm "$tree/CMakeLists.txt"
 expect 2 'usage'
+
+compile() { "${CXX:-c++}" -O0 -x c++ - -c -o "$tree/$1"; }
+compile good_avx2.cc.o <<<'namespace { int f(int x) { return x + 1; } } int g(int x) { return f(x); }'
+compile bad_avx512vnni.cc.o <<<'inline int shared(int x) { return x + 1; } int g(int x) { return shared(x); }'
+expect_of 0 '^$' check_isa_objects.sh "$tree/good_avx2.cc.o"
+expect_of 1 'bad_avx512vnni.cc.o defines weak symbols.*shared\(int\)' check_isa_objects.sh \
+  "$tree/good_avx2.cc.o" "$tree/bad_avx512vnni.cc.o"
+expect_of 2 'no object of an instruction set' check_isa_objects.sh plain.cc.o
 
 [[ $failures -eq 0 ]]
