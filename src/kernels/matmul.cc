@@ -17,7 +17,9 @@ constexpr int64_t kMinBlockRows = 48;
 constexpr int64_t kMaxBlockRows = 240;
 // Fewer tiles than this do not pay for expanding f16 or bf16 weights into a buffer first.
 constexpr int64_t kMinTilesToExpand = 3;
+// Bytes from what is read to what is prefetched: of one panel, and of each of several side by side.
 constexpr int64_t kPrefetchDistance = 6144;
+constexpr int64_t kLeastPrefetchDistance = 2048;
 constexpr int kMaxSpans = 112;
 // Items: enough for threads that are disturbed, long enough for a straight stream of memory.
 constexpr int64_t kItemsPerThread = 8;
@@ -184,7 +186,8 @@ void set_prefetch(const Operand& operand, const Block& block, int64_t pass, Tile
   const int64_t passes = block.num_tiles;
   const int64_t step = operand.method.step_bytes;
   if (passes == 1) {
-    tile.prefetch_distance = kPrefetchDistance;
+    tile.prefetch_distance =
+        std::max(kLeastPrefetchDistance, kPrefetchDistance / operand.method.panels);
     tile.prefetch_bytes = step;
     tile.prefetch_wrap = operand.weight->panel_bytes();
     tile.prefetch_skip = (operand.method.panels - 1) * tile.prefetch_wrap;

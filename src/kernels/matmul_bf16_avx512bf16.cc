@@ -30,7 +30,7 @@ void bf16_tile(const TileArgs& args) {
       const int64_t ahead = prefetch_place(args, w);
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
-        if constexpr (kRows <= kMaxRowsToPrefetch) prefetch(panels[p] + ahead);
+        if constexpr (kRows <= kMaxRowsToPrefetch) prefetch_level2(panels[p] + ahead);
         pairs[p] = load_int(panels[p] + w);
       }
 #pragma GCC unroll 16

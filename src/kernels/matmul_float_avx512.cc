@@ -6,7 +6,7 @@ namespace millrace {
 
 const FloatKernels& float_kernels_avx512() {
   static const FloatKernels kernels =
-      make_float_kernels<2, 2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12>("avx512");
+      make_float_kernels<2, 4, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12>("avx512");
   return kernels;
 }
 

@@ -60,8 +60,8 @@ void float_tile(const TileArgs& args) {
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
         if constexpr (kRows <= kMaxRowsToPrefetch) {
-          prefetch(panels[p] + ahead);
-          if constexpr (Panel::kStepBytes == 64) prefetch(panels[p] + ahead + 64);
+          prefetch_level2(panels[p] + ahead);
+          if constexpr (Panel::kStepBytes == 64) prefetch_level2(panels[p] + ahead + 64);
         }
         Panel::two(panels[p] + w, first[p], second[p]);
       }

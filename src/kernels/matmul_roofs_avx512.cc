@@ -26,7 +26,7 @@ int64_t roof_read_avx512(const std::byte* memory, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += 512) {
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
-      _mm_prefetch(reinterpret_cast<const char*>(memory + at + 4096 + 64 * i), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(memory + at + 4096 + 64 * i), _MM_HINT_T1);
       sum[i] = _mm512_xor_si512(sum[i], _mm512_loadu_si512(memory + at + 64 * i));
     }
   }

@@ -16,7 +16,8 @@ MR_INLINE void begin_span(const TileArgs& args, int panel, const KSpan& span, V1
   for (int m = 0; m < kRows; ++m) acc[m] = span.starts_leaf ? zero() : load(carry + m * 16);
 }
 
-// Where to prefetch, from a panel's start, when the byte at `at` is read. Side by side panels.
+// Where to prefetch (into the second-level cache: several streams crowd the first), from a panel's
+// start, when the byte at `at` is read. Side by side panels.
 MR_INLINE int64_t prefetch_place(const TileArgs& args, int64_t at) {
   const int64_t ahead = at + args.prefetch_distance;
   return ahead < args.prefetch_wrap ? ahead : ahead + args.prefetch_skip;
