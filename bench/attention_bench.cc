@@ -108,13 +108,12 @@ class Workload {
   Workload(const Options& options, const Shape& shape, int64_t num_computed, int32_t query_len,
            int layers)
       : options_(options), layers_(layers), next_(static_cast<size_t>(layers)) {
-    const KvLayout layout{options.cache, 16, shape.num_kv_heads, shape.head_dim};
+    const KvLayout layout{options.cache, 16, shape.num_kv_heads, shape.head_dim, layers};
     const int64_t blocks = (num_computed + query_len + 15) / 16;
     for (int64_t i = 0; i < blocks; ++i) table_.push_back(static_cast<int32_t>(i * 7919 % blocks));
     // 7919 is prime: a permutation unless it divides the number of blocks.
     sequence_ = {0, query_len, num_computed, table_.data()};
-    layer_bytes_ = kv_layer_bytes(layout, blocks);
-    memory_ = std::move(*Buffer::allocate(static_cast<size_t>(layer_bytes_ * layers)));
+    memory_ = std::move(*Buffer::allocate(static_cast<size_t>(layout.block_bytes() * blocks)));
     fill(layout);
     width_ = int64_t{shape.num_heads} * shape.head_dim;
     q_.assign(static_cast<size_t>(query_len * width_), 0.01f);
@@ -129,7 +128,7 @@ class Workload {
     args_.sequences = &sequence_;
     args_.workspace = workspace_.as<float>();
     layout_ = layout;
-    blocks_ = blocks;
+    pool_bytes_ = layout.block_bytes() * blocks;
   }
 
   double run() {
@@ -146,7 +145,7 @@ class Workload {
     });
   }
 
-  double bytes() const { return static_cast<double>(layer_bytes_) * layers_; }
+  double bytes() const { return static_cast<double>(pool_bytes_); }
   double multiply_adds() const { return plan_.multiply_adds * layers_; }
 
  private:
@@ -168,7 +167,7 @@ class Workload {
     std::byte* scratch = scratch_.data() + thread * scratch_stride_;
     for (int layer = 0; layer < layers_; ++layer) {
       AttentionArgs args = args_;
-      args.cache = kv_layer_view(layout_, blocks_, memory_.data() + layer * layer_bytes_);
+      args.cache = kv_layer_view(layout_, layer, memory_.data());
       const auto count = static_cast<int64_t>(plan_.items.size());
       auto& next = next_[static_cast<size_t>(layer)].next;
       for (int64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
@@ -184,7 +183,7 @@ class Workload {
   std::vector<Counter> next_;
   std::vector<int32_t> table_;
   AttentionSequence sequence_;
-  int64_t layer_bytes_ = 0;
+  int64_t pool_bytes_ = 0;
   Buffer memory_;
   int64_t width_ = 0;
   std::vector<float> q_;
@@ -195,7 +194,6 @@ class Workload {
   int64_t scratch_stride_ = 0;
   AttentionArgs args_;
   KvLayout layout_;
-  int64_t blocks_ = 0;
   std::atomic<int64_t> started_{0};
   int64_t rounds_[256] = {};
 };

@@ -37,11 +37,11 @@ class AttentionFixture {
       queries += query_len;
     }
     const KvLayout layout{c.cache_dtype, c.block_size, c.num_kv_heads, c.head_dim};
-    const int64_t bytes = kv_layer_bytes(layout, blocks);
+    const int64_t bytes = layout.block_bytes() * blocks;
     // All ones: NaN in f32, f16, bf16 and in the scales.
     memory_.assign(static_cast<size_t>(bytes) + 64, std::byte{0xff});
     const auto address = reinterpret_cast<uintptr_t>(memory_.data());
-    cache = kv_layer_view(layout, blocks, memory_.data() + (64 - address % 64) % 64);
+    cache = kv_layer_view(layout, 0, memory_.data() + (64 - address % 64) % 64);
     std::vector<int32_t> order(static_cast<size_t>(blocks));
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), generator);

@@ -145,10 +145,10 @@ TEST_P(RowKernelsTest, GatedActivationAndAdd) {
 // A cache in memory filled with a pattern, so that writes outside the rows show.
 struct TestCache {
   TestCache(const KvLayout& layout, int64_t blocks)
-      : memory(static_cast<size_t>(kv_layer_bytes(layout, blocks)) + 64, std::byte{0x5a}) {
+      : memory(static_cast<size_t>(layout.block_bytes() * blocks) + 64, std::byte{0x5a}) {
     const auto address = reinterpret_cast<uintptr_t>(memory.data());
-    view = kv_layer_view(layout, blocks, memory.data() + (64 - address % 64) % 64);
-    bytes = static_cast<size_t>(kv_layer_bytes(layout, blocks));
+    view = kv_layer_view(layout, 0, memory.data() + (64 - address % 64) % 64);
+    bytes = static_cast<size_t>(layout.block_bytes() * blocks);
   }
   std::vector<std::byte> memory;
   KvLayerView view;

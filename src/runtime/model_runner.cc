@@ -13,15 +13,14 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(std::unique_ptr<Model> 
   const KvLayout layout = {.dtype = options.kv_cache_dtype,
                            .block_size = static_cast<int>(options.block_size),
                            .num_kv_heads = config.num_kv_heads,
-                           .head_dim = config.head_dim};
+                           .head_dim = config.head_dim,
+                           .num_layers = config.num_layers};
   std::unique_ptr<ModelRunner> runner(new ModelRunner);
-  const int64_t layer_bytes = kv_layer_bytes(layout, options.num_blocks);
-  auto memory = Buffer::allocate(static_cast<size_t>(layer_bytes * config.num_layers));
+  auto memory = Buffer::allocate(static_cast<size_t>(layout.block_bytes() * options.num_blocks));
   if (!memory) return fail_in("KV cache", memory.error());
   runner->cache_memory_ = std::move(*memory);
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    runner->cache_.push_back(kv_layer_view(layout, options.num_blocks,
-                                           runner->cache_memory_.data() + layer * layer_bytes));
+    runner->cache_.push_back(kv_layer_view(layout, layer, runner->cache_memory_.data()));
   }
   runner->model_ = std::move(model);
   runner->team_ = std::move(team);
