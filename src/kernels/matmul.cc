@@ -17,9 +17,11 @@ constexpr int64_t kMinBlockRows = 48;
 constexpr int64_t kMaxBlockRows = 240;
 // Fewer tiles than this do not pay for expanding f16 or bf16 weights into a buffer first.
 constexpr int64_t kMinTilesToExpand = 3;
-// Bytes from what is read to what is prefetched: of one panel, and of each of several side by side.
-constexpr int64_t kPrefetchDistance = 6144;
-constexpr int64_t kLeastPrefetchDistance = 2048;
+// Bytes from what is read to what is prefetched, by trial: of a panel of 4-bit codes, of 8-bit
+// codes, and of each of several panels side by side.
+constexpr int64_t kPrefetchDistance4Bits = 6144;
+constexpr int64_t kPrefetchDistance8Bits = 3072;
+constexpr int64_t kPrefetchDistanceSideBySide = 2048;
 constexpr int kMaxSpans = 112;
 // Items: enough for threads that are disturbed, long enough for a straight stream of memory.
 constexpr int64_t kItemsPerThread = 8;
@@ -186,8 +188,11 @@ void set_prefetch(const Operand& operand, const Block& block, int64_t pass, Tile
   const int64_t passes = block.num_tiles;
   const int64_t step = operand.method.step_bytes;
   if (passes == 1) {
-    tile.prefetch_distance =
-        std::max(kLeastPrefetchDistance, kPrefetchDistance / operand.method.panels);
+    tile.prefetch_distance = kPrefetchDistanceSideBySide;
+    if (operand.method.inputs_per_step == kActivationGroup) {
+      const bool bytes = operand.weight->quant.bits == 8;
+      tile.prefetch_distance = bytes ? kPrefetchDistance8Bits : kPrefetchDistance4Bits;
+    }
     tile.prefetch_bytes = step;
     tile.prefetch_wrap = operand.weight->panel_bytes();
     tile.prefetch_skip = (operand.method.panels - 1) * tile.prefetch_wrap;

@@ -161,7 +161,15 @@ void int8_tile(const TileArgs& args) {
       const int64_t distance = args.prefetch_distance;
       for (; x != end; x += kGroupBytes, w += L::kStepBytes) {
 #pragma GCC unroll 16
-        for (int line = 0; line < L::kStepBytes; line += 64) prefetch(w + distance + line);
+        for (int line = 0; line < L::kStepBytes; line += 64) {
+          // By trial: long steps of 8-bit codes run a tenth faster from the second-level cache,
+          // short ones of 4-bit codes are then up to a quarter slower.
+          if constexpr (L::kBits == 8) {
+            prefetch_level2(w + distance + line);
+          } else {
+            prefetch(w + distance + line);
+          }
+        }
         multiply_group<L, kRows>(w, x, acc);
       }
     } else {
