@@ -80,8 +80,7 @@ Result<Buffer> Packer::run(ThreadTeam& team, Progress& progress) {
 }
 
 void Packer::pack_matrices(ThreadTeam& team, Progress& progress) const {
-  // A piece is a run of panels of one matrix. Who packs the last piece of a matrix lets go of its
-  // mapped pages.
+  // A piece is a run of panels of one matrix.
   struct Piece {
     const MatrixJob* job;
     int64_t panel_begin;
@@ -108,6 +107,11 @@ void Packer::pack_matrices(ThreadTeam& team, Progress& progress) const {
       std::byte* dst = const_cast<std::byte*>(matrix.panel(piece.panel_begin));
       pack_panels({{.format = *tensor.weight_format(), .data = tensor.bytes.data(), .n = matrix.n}},
                   matrix, piece.panel_begin, piece.panel_end, dst);
+      // The piece's own pages at once, those that it shares with its neighbours with the last piece.
+      const int64_t row_bytes = static_cast<int64_t>(tensor.bytes.size()) / matrix.n;
+      const int64_t row_begin = piece.panel_begin * kPanelWidth;
+      const int64_t row_end = std::min(piece.panel_end * kPanelWidth, matrix.n);
+      checkpoint_.release(tensor, row_begin * row_bytes, (row_end - row_begin) * row_bytes);
       if (left[piece.matrix].fetch_sub(1) == 1) checkpoint_.release(tensor);
       progress.advance((piece.panel_end - piece.panel_begin) * matrix.panel_bytes());
     }
