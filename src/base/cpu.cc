@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <fstream>
 #include <limits>
 #include <optional>
@@ -124,7 +122,6 @@ CpuFeatures detect_cpu_features() {
   const uint64_t saved = os_saves ? saved_register_sets() : 0;
   const bool ymm = (saved & 0x6) == 0x6;
   const bool zmm = ymm && (saved & 0xe0) == 0xe0;
-  const bool tiles = (saved & 0x60000) == 0x60000;
   const Registers seven = cpuid(7, 0);
   const Registers seven_one = cpuid(7, 1);
   const bool fma_f16c = bit(basic.ecx, 12) && bit(basic.ecx, 29);
@@ -133,24 +130,7 @@ CpuFeatures detect_cpu_features() {
                     bit(seven.ebx, 28) && bit(seven.ebx, 30) && bit(seven.ebx, 31);
   features.avx512_vnni = features.avx512 && bit(seven.ecx, 11);
   features.avx512_bf16 = features.avx512 && bit(seven_one.eax, 5);
-  features.avx512_fp16 = features.avx512 && bit(seven.edx, 23);
-  features.avx_vnni = features.avx2 && bit(seven_one.eax, 4);
-  features.amx_int8 = tiles && bit(seven.edx, 24) && bit(seven.edx, 25);
-  features.amx_bf16 = tiles && bit(seven.edx, 24) && bit(seven.edx, 22);
   return features;
-}
-
-std::string cpu_model_name() {
-  std::array<char, 49> name{};
-  for (uint32_t i = 0; i < 3; ++i) {
-    Registers r;
-    if (__get_cpuid(0x80000002u + i, &r.eax, &r.ebx, &r.ecx, &r.edx) == 0) return "unknown";
-    std::memcpy(name.data() + 16 * i, &r, 16);
-  }
-  std::string text(name.data());
-  const size_t first = text.find_first_not_of(' ');
-  if (first == std::string::npos) return "unknown";
-  return text.substr(first, text.find_last_not_of(' ') - first + 1);
 }
 
 int cpus_of_quota(const std::string& cpu_max) {

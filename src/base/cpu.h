@@ -12,16 +12,9 @@ struct CpuFeatures {
   bool avx512 = false;       // F, BW, VL, DQ, CD
   bool avx512_vnni = false;  // int8 dot products
   bool avx512_bf16 = false;  // bf16 dot products
-  bool avx512_fp16 = false;
-  bool avx_vnni = false;
-  bool amx_int8 = false;
-  bool amx_bf16 = false;
 };
 
 CpuFeatures detect_cpu_features();
-
-// Brand string, for example "AMD EPYC 9B14"; "unknown" if the CPU does not tell.
-std::string cpu_model_name();
 
 // CPUs that this process may run on: its affinity mask, cut to the CPU quota of its control group
 // (rounded up). At least 1.

@@ -20,7 +20,6 @@ TEST(Cpu, TheMachineHasSomethingToOffer) {
   EXPECT_GT(total_memory(), int64_t{1} << 24);
   EXPECT_GT(available_memory(), 0);
   EXPECT_LE(available_memory(), total_memory());
-  EXPECT_FALSE(cpu_model_name().empty());
 }
 
 TEST(Cpu, WiderInstructionSetsImplyNarrowerOnes) {
@@ -28,7 +27,6 @@ TEST(Cpu, WiderInstructionSetsImplyNarrowerOnes) {
   EXPECT_LE(features.avx512, features.avx2);
   EXPECT_LE(features.avx512_vnni, features.avx512);
   EXPECT_LE(features.avx512_bf16, features.avx512);
-  EXPECT_LE(features.avx_vnni, features.avx2);
   EXPECT_EQ(features.avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
   EXPECT_EQ(features.avx512_vnni, features.avx512 && __builtin_cpu_supports("avx512vnni"));
 }

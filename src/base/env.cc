@@ -14,7 +14,6 @@ std::optional<std::string> get(const char* name) {
 }  // namespace
 
 std::optional<std::string> isa() { return get("MILLRACE_ISA"); }
-std::optional<std::string> node() { return get("MILLRACE_NODE"); }
 std::optional<std::string> models_dir() { return get("MILLRACE_MODELS"); }
 std::optional<std::string> log_level() { return get("MILLRACE_LOG"); }
 std::optional<std::string> fuzz_seconds() { return get("MILLRACE_FUZZ_SECONDS"); }

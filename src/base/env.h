@@ -6,11 +6,9 @@
 
 namespace millrace::env {
 
-// MILLRACE_ISA: forces an instruction set (portable, avx2, avx512, avx512vnni); unset: the best one.
+// MILLRACE_ISA: forces an instruction set (portable, avx2, avx512, avx512vnni); unset: the best
+// one.
 std::optional<std::string> isa();
-
-// MILLRACE_NODE: identity of this process's shared-memory domain, overriding the machine's (tests).
-std::optional<std::string> node();
 
 // MILLRACE_MODELS: folder in which model names (for example `smollm2`) are looked up.
 std::optional<std::string> models_dir();
@@ -18,8 +16,8 @@ std::optional<std::string> models_dir();
 // MILLRACE_LOG: least level that is logged: debug, info (default), warning, error.
 std::optional<std::string> log_level();
 
-// MILLRACE_FUZZ_SECONDS: how long each fuzz test goes on; `./dev test --nightly` sets it. Unset: the
-// saved corpus and a short run.
+// MILLRACE_FUZZ_SECONDS: how long each fuzz test goes on; `./dev test --nightly` sets it. Unset:
+// the saved corpus and a short run.
 std::optional<std::string> fuzz_seconds();
 
 // HOME, or nothing.

@@ -32,7 +32,6 @@ class Variable {
 TEST(Env, EachFunctionReadsItsVariable) {
   const std::pair<const char*, std::optional<std::string> (*)()> table[] = {
       {"MILLRACE_ISA", isa},
-      {"MILLRACE_NODE", node},
       {"MILLRACE_LOG", log_level},
       {"MILLRACE_MODELS", models_dir},
       {"XDG_CACHE_HOME", cache_home},

@@ -111,14 +111,6 @@ Result<int64_t> GgufMetadata::get_int(std::string_view key) const {
   return require(find_int(key), key, "an integer");
 }
 
-Result<double> GgufMetadata::get_float(std::string_view key) const {
-  return require(find_float(key), key, "a number");
-}
-
-Result<bool> GgufMetadata::get_bool(std::string_view key) const {
-  return require(find_bool(key), key, "true or false");
-}
-
 Result<const std::vector<std::string>*> GgufMetadata::get_strings(std::string_view key) const {
   const GgufValue* value = find(key);
   if (value == nullptr) return missing(key, "an array of strings");

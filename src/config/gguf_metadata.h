@@ -44,8 +44,6 @@ class GgufMetadata {
   // what was expected. Integers are taken as floats too, not the other way round.
   Result<std::string> get_string(std::string_view key) const;
   Result<int64_t> get_int(std::string_view key) const;
-  Result<double> get_float(std::string_view key) const;
-  Result<bool> get_bool(std::string_view key) const;
   // The pointers stay valid as long as this object.
   Result<const std::vector<std::string>*> get_strings(std::string_view key) const;
   Result<std::vector<int64_t>> get_ints(std::string_view key) const;

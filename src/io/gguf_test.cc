@@ -73,9 +73,9 @@ TEST(Gguf, GettersAreTyped) {
   const GgufMetadata& metadata = shard->metadata;
   EXPECT_EQ(*metadata.get_int("u8"), 200);
   EXPECT_EQ(*metadata.get_int("i8"), -3);
-  EXPECT_EQ(*metadata.get_float("f32"), 0.5);
-  EXPECT_EQ(*metadata.get_float("i8"), -3.0);
-  EXPECT_EQ(*metadata.get_bool("bool"), true);
+  EXPECT_EQ(*metadata.find_float("f32"), 0.5);
+  EXPECT_EQ(*metadata.find_float("i8"), -3.0);
+  EXPECT_EQ(*metadata.find_bool("bool"), true);
   EXPECT_EQ(*metadata.get_string("string"), "text");
   EXPECT_EQ(*metadata.get_ints("ints"), std::vector<int64_t>{-1});
   EXPECT_EQ((*metadata.get_strings("strings"))->at(2), "yz");

@@ -281,7 +281,6 @@ Result<> Safetensors::add_file(const std::string& path) {
                   files_[static_cast<size_t>(at->second.file)].path());
     }
   }
-  metadata_.merge(header->metadata);
   return {};
 }
 

@@ -47,7 +47,6 @@ class Safetensors {
 
   const std::vector<MappedFile>& files() const { return files_; }
   const std::map<std::string, SafetensorsTensor, std::less<>>& tensors() const { return tensors_; }
-  const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
   // Null if there is no such tensor.
   const SafetensorsTensor* find(std::string_view name) const;
@@ -60,7 +59,6 @@ class Safetensors {
 
   std::vector<MappedFile> files_;
   std::map<std::string, SafetensorsTensor, std::less<>> tensors_;
-  std::map<std::string, std::string> metadata_;
 };
 
 // Collects tensors and writes them as one file. Copies what it is given.
@@ -76,8 +74,6 @@ class SafetensorsWriter {
     add(name, dtype, std::move(shape), std::as_bytes(std::span(values)));
   }
 
-  void set_metadata(const std::string& key, const std::string& value) { metadata_[key] = value; }
-
   // Writes to a neighbouring name first and renames, so that `path` is either old or whole.
   Result<> write(const std::string& path) const;
 
@@ -88,7 +84,6 @@ class SafetensorsWriter {
     std::vector<std::byte> bytes;
   };
   std::map<std::string, Entry> entries_;
-  std::map<std::string, std::string> metadata_;
 };
 
 }  // namespace millrace

@@ -31,7 +31,6 @@ TEST(Safetensors, WritesAndReadsBack) {
   writer.add("half", DType::kF16, {1, 1}, std::vector<uint16_t>{0x3c00});
   writer.add("none", DType::kI64, {0, 5}, std::vector<int64_t>{});
   writer.add("scalar", DType::kF64, {}, std::vector<double>{2.5});
-  writer.set_metadata("format", "pt");
   const std::string path = folder.file("a.safetensors");
   ASSERT_TRUE(writer.write(path));
   EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
@@ -39,7 +38,6 @@ TEST(Safetensors, WritesAndReadsBack) {
   const auto file = Safetensors::open(path);
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_EQ(file->tensors().size(), 6u);
-  EXPECT_EQ(file->metadata().at("format"), "pt");
   const auto* logits = file->find("logits");
   ASSERT_NE(logits, nullptr);
   EXPECT_EQ(logits->dtype, DType::kF32);
@@ -52,6 +50,13 @@ TEST(Safetensors, WritesAndReadsBack) {
   EXPECT_EQ(file->find("none")->bytes.size(), 0u);
   EXPECT_EQ(file->find("scalar")->bytes.size(), 8u);
   EXPECT_EQ(file->find("missing"), nullptr);
+}
+
+TEST(Safetensors, MetadataIsRead) {
+  const auto bytes = file_of(R"({"__metadata__":{"format":"pt"}})", 0);
+  const auto header = parse_safetensors(bytes);
+  ASSERT_TRUE(header) << header.error().message;
+  EXPECT_EQ(header->metadata.at("format"), "pt");
 }
 
 TEST(Safetensors, WritingWhereNobodyCanIsAnError) {

@@ -70,7 +70,6 @@ Result<> SafetensorsWriter::write(const std::string& path) const {
     return size_of(a.second->dtype) > size_of(b.second->dtype);
   });
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata_.empty()) header["__metadata__"] = metadata_;
   int64_t offset = 0;
   for (const auto& [name, entry] : order) {
     const int64_t end = offset + static_cast<int64_t>(entry->bytes.size());
