@@ -225,7 +225,10 @@ Result<> parse_rope(const ArchFields& fields, const GgufTensorFacts& facts, Mode
   RopeConfig& rope = config.rope;
   MR_ASSIGN(const auto theta, fields.find_positive("rope.freq_base", 1e12));
   rope.theta = theta.value_or(10000.0);
-  if (rope.theta < 1) return fields.out_of_range("rope.freq_base", rope.theta, "at least 1");
+  if (rope.theta < kLeastRopeTheta) {
+    return fields.out_of_range("rope.freq_base", rope.theta,
+                               fmt::format("at least {}", kLeastRopeTheta));
+  }
   MR_ASSIGN(const auto dims, fields.find_size("rope.dimension_count"));
   rope.rotary_dim = dims.value_or(config.head_dim);
   // Rows of q and k are stored for neighbouring pairs in this architecture only.

@@ -9,7 +9,7 @@ namespace millrace {
 namespace {
 
 constexpr double kDefaultTheta = 10000.0;
-constexpr Range<double> kThetaRange{1.0, 1e12};
+constexpr Range<double> kThetaRange{kLeastRopeTheta, 1e12};
 constexpr Range<double> kFactorRange{1.0, 1e4};
 constexpr Range<double> kPositive{1e-6, 1e6};
 constexpr Range<int64_t> kPositionRange{1, int64_t{1} << 30};

@@ -1,4 +1,5 @@
-// Where the axes that ranks may share are cut into sixteen leaves (numerics.md, "Leaves and shards").
+// Where the axes that ranks may share are cut into sixteen leaves (numerics.md, "Leaves and
+// shards").
 #pragma once
 
 #include "config/model_config.h"
@@ -10,8 +11,9 @@ namespace millrace {
 // multiple of 32 never splits a block or a group.
 inline constexpr int kLeafGranularity = 32;
 
-// Cuts of `num_heads` heads of head_dim elements, in elements. The unit is the smallest run of whole
-// heads that is a multiple of 32 elements; if it does not divide the heads, the last unit is short.
+// Cuts of `num_heads` heads of head_dim elements, in elements. The unit is the smallest run of
+// whole heads that is a multiple of 32 elements; if it does not divide the heads, the last unit is
+// short.
 LeafCuts resolve_head_cuts(int64_t num_heads, int64_t head_dim);
 
 // Cuts of an FFN's `columns` intermediate columns; the unit is 32 columns, the last may be short.

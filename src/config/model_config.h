@@ -23,6 +23,10 @@ std::string_view name_of(Architecture architecture);
 enum class RopeType : uint8_t { kDefault, kLinear, kLlama3, kYarn };
 std::string_view name_of(RopeType type);
 
+// Least base of the rotary frequencies that is taken. At 1 all frequencies are the same, and YaRN
+// divides by the base's logarithm.
+inline constexpr double kLeastRopeTheta = 1.001;
+
 // Rotary position embedding. Formulas: model documentation of each type; the goldens' notes.
 struct RopeConfig {
   RopeType type = RopeType::kDefault;

@@ -223,9 +223,11 @@ TEST(HfConfig, BadRopeIsAnError) {
        "fields rope_parameters and rope_scaling: both are there and differ, expected one"},
       {R"({"partial_rotary_factor": 0.5})",
        "field partial_rotary_factor: found 0.5, expected 1 for this architecture"},
-      {R"({"rope_theta": 0})", "field rope_theta: found 0, expected a number from 1 to 1e+12"},
+      {R"({"rope_theta": 0})", "field rope_theta: found 0, expected a number from 1.001 to 1e+12"},
+      {R"({"rope_scaling": {"type": "yarn", "factor": 4, "rope_theta": 1.0}})",
+       "field rope_scaling.rope_theta: found 1.0, expected a number from 1.001 to 1e+12"},
       {R"({"rope_theta": "big"})",
-       "field rope_theta: found \"big\", expected a number from 1 to 1e+12"},
+       "field rope_theta: found \"big\", expected a number from 1.001 to 1e+12"},
   };
   for (const Row& row : table) EXPECT_EQ(error_of(with_rope(row.fields)), row.message);
 }
@@ -423,7 +425,8 @@ TEST_F(GgufConfig, BadKeysAreErrorsThatNameThem) {
       {"attention.layer_norm_rms_epsilon", 2.0,
        "metadata llama.attention.layer_norm_rms_epsilon: found 2, expected a number above 0 and up "
        "to 0.5"},
-      {"rope.freq_base", 0.5, "metadata llama.rope.freq_base: found 0.5, expected at least 1"},
+      {"rope.freq_base", 0.5, "metadata llama.rope.freq_base: found 0.5, expected at least 1.001"},
+      {"rope.freq_base", 1.0, "metadata llama.rope.freq_base: found 1, expected at least 1.001"},
       {"rope.dimension_count", uint64_t{17},
        "rotary dimensions: found 17, expected an even number up to head_dim 16"},
       {"expert_count", uint64_t{8},
