@@ -16,7 +16,7 @@ struct ForwardBatch {
   const int32_t* positions = nullptr;     // [num_tokens], from 0 within each sequence
   const int64_t* slot_mapping = nullptr;  // [num_tokens], block * block_size + offset
   std::span<const AttentionSequence> sequences;
-  const int32_t* logits_rows = nullptr;   // [num_logits], tokens whose logits are wanted, ascending
+  const int32_t* logits_rows = nullptr;  // [num_logits], tokens whose logits are wanted, ascending
   int64_t num_logits = 0;
 };
 

@@ -40,7 +40,6 @@ Result<> GqaAttention::plan(const ForwardBatch& batch, int num_threads) {
   if (plan_.workspace_bytes > static_cast<int64_t>(workspace_.size())) {
     MR_ASSIGN(workspace_, Buffer::allocate(static_cast<size_t>(plan_.workspace_bytes)));
   }
-  ++plans_made_;
   return {};
 }
 
@@ -61,8 +60,7 @@ void GqaAttention::record(Program& program, const GqaOperands& operands) {
       2 * (layout.head_dim * layout.element_size() + (layout.has_scales() ? 4 : 0)));
   const StepCost cost = {
       .multiply_adds = plan_.multiply_adds,
-      .cache_bytes =
-          static_cast<double>(plan_.positions_read) * layout.num_kv_heads * row_bytes};
+      .cache_bytes = static_cast<double>(plan_.positions_read) * layout.num_kv_heads * row_bytes};
   program.need_scratch(plan_.scratch_bytes);
   program.add<ItemsStep>("attention", {static_cast<int64_t>(plan_.items.size()), 1}, run_items,
                          {args, &kernels, plan_.items.data()}, cost);
@@ -70,7 +68,6 @@ void GqaAttention::record(Program& program, const GqaOperands& operands) {
     program.add<MergesStep>("attention merge", {static_cast<int64_t>(plan_.merges.size()), 1},
                             run_merges, {args, &kernels, plan_.merges.data()});
   }
-  ++layers_served_;
 }
 
 }  // namespace millrace

@@ -17,8 +17,8 @@ struct GqaShape {
   int num_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
-  float scale = 0;           // of scores
-  DType dtype = DType::kF32; // activations are rounded to it
+  float scale = 0;            // of scores
+  DType dtype = DType::kF32;  // activations are rounded to it
 };
 
 // One layer's operands: q and out are [num_tokens][stride], heads side by side.
@@ -43,18 +43,12 @@ class GqaAttention {
   // been written to the cache by earlier steps.
   void record(Program& program, const GqaOperands& operands);
 
-  // Plans made since the start, and layers recorded from them.
-  int64_t plans_made() const { return plans_made_; }
-  int64_t layers_served() const { return layers_served_; }
-
  private:
   GqaShape shape_;
   Isa isa_;
   const ForwardBatch* batch_ = nullptr;
   GqaPlan plan_;
   Buffer workspace_;
-  int64_t plans_made_ = 0;
-  int64_t layers_served_ = 0;
 };
 
 }  // namespace millrace

@@ -40,21 +40,6 @@ bool denormals_are_kept() {
 #endif
 }
 
-Barrier::Barrier(int num_threads, int spin_rounds)
-    : num_threads_(num_threads), spin_rounds_(spin_rounds) {}
-
-void Barrier::wait() {
-  if (num_threads_ == 1) return;
-  const uint32_t epoch = epoch_.load(std::memory_order_acquire);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_threads_) {
-    arrived_.store(0, std::memory_order_relaxed);
-    epoch_.fetch_add(1, std::memory_order_acq_rel);
-    epoch_.notify_all();
-    return;
-  }
-  wait_while_equal(epoch_, epoch, spin_rounds_);
-}
-
 void ThreadTeam::wait_until_equal(const std::atomic<int32_t>& word, int32_t value) const {
   for (int i = 0; i < spin_rounds_; ++i) {
     if (word.load(std::memory_order_acquire) == value) return;
@@ -68,9 +53,7 @@ void ThreadTeam::wait_until_equal(const std::atomic<int32_t>& word, int32_t valu
 }
 
 ThreadTeam::ThreadTeam(int num_threads, int available_cores)
-    : num_threads_(num_threads),
-      spin_rounds_(num_threads <= available_cores ? kSpinRounds : 0),
-      barrier_(num_threads, spin_rounds_) {
+    : num_threads_(num_threads), spin_rounds_(num_threads <= available_cores ? kSpinRounds : 0) {
   MR_CHECK(num_threads >= 1);
   MR_CHECK(denormals_are_kept(), "flush-to-zero is on; results would differ between machines");
   threads_.reserve(static_cast<size_t>(num_threads - 1));

@@ -1,8 +1,8 @@
-// A team of threads that run one parallel region at a time and meet at barriers inside it.
+// A team of threads that run one parallel region at a time and wait for each other's results in it.
 //
 // The caller of run() is thread 0. Waiting: where the team has no more threads than the machine has
-// free cores, threads spin for a short time before they sleep; where it has more, they sleep at once
-// (spinning threads that share a core cost milliseconds a barrier, sleeping ones tens of
+// free cores, threads spin for a short time before they sleep; where it has more, they sleep at
+// once (spinning threads that share a core cost milliseconds a wait, sleeping ones tens of
 // microseconds).
 #pragma once
 
@@ -17,22 +17,6 @@ namespace millrace {
 
 // True if denormals are kept (neither flush-to-zero nor denormals-are-zero is on) in this thread.
 bool denormals_are_kept();
-
-// A barrier for a fixed number of threads that can be used again and again.
-class Barrier {
- public:
-  // spin_rounds: how many pause instructions a waiter spends before it sleeps.
-  Barrier(int num_threads, int spin_rounds);
-
-  // Returns when all threads have arrived. What they wrote before is visible after.
-  void wait();
-
- private:
-  const int num_threads_;
-  const int spin_rounds_;
-  alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<uint32_t> epoch_{0};
-};
 
 // Owns num_threads - 1 threads. Not copyable; run() may be called from one thread at a time.
 class ThreadTeam {
@@ -53,11 +37,8 @@ class ThreadTeam {
                const_cast<void*>(static_cast<const void*>(&body)));
   }
 
-  // To be called by every thread inside a region.
-  void barrier() { barrier_.wait(); }
-
   // Returns when `word` holds `value`; what was written before it was stored is visible then. Who
-  // stores the value calls word.notify_all(). Waits as the team waits at barriers.
+  // stores the value calls word.notify_all().
   void wait_until_equal(const std::atomic<int32_t>& word, int32_t value) const;
 
  private:
@@ -67,7 +48,6 @@ class ThreadTeam {
 
   const int num_threads_;
   const int spin_rounds_;
-  Barrier barrier_;
   Erased body_ = nullptr;
   void* context_ = nullptr;
   alignas(64) std::atomic<uint32_t> region_{0};

@@ -1,8 +1,8 @@
 #include "base/thread_team.h"
 
-#include <numeric>
-
 #include <gtest/gtest.h>
+
+#include <numeric>
 
 namespace millrace {
 namespace {
@@ -20,17 +20,23 @@ TEST_P(Teams, EveryThreadRunsOncePerRegion) {
   for (int c : count) EXPECT_EQ(c, 100);
 }
 
-TEST_P(Teams, BarrierPublishesWhatWasWrittenBefore) {
+TEST_P(Teams, WaitingPublishesWhatWasWrittenBefore) {
   const auto [threads, cores] = GetParam();
   ThreadTeam team(threads, cores);
+  constexpr int kRounds = 200;
   std::vector<int> cells(threads, 0);
   std::vector<int> wrong(threads, 0);
+  std::vector<std::atomic<int32_t>> arrived(2 * kRounds);
+  const auto meet = [&](std::atomic<int32_t>& count) {
+    if (count.fetch_add(1) + 1 == threads) count.notify_all();
+    team.wait_until_equal(count, threads);
+  };
   team.run([&](int thread) {
-    for (int round = 1; round <= 200; ++round) {
+    for (int round = 0; round < kRounds; ++round) {
       cells[thread] = round;
-      team.barrier();
+      meet(arrived[2 * round]);
       for (int cell : cells) wrong[thread] += cell != round;
-      team.barrier();
+      meet(arrived[2 * round + 1]);
     }
   });
   EXPECT_EQ(std::accumulate(wrong.begin(), wrong.end(), 0), 0);

@@ -10,10 +10,10 @@ extern const AttentionKernels kAttentionKernelsAvx512;
 
 int64_t attention_scratch_bytes(int64_t head_dim) {
   const int64_t padded = (head_dim + 15) / 16 * 16;
-  // As lay_out() in attention_gqa_impl.h takes them: queries, a tile of values, five nodes; scores
-  // of four tiles, slot sums.
-  const int64_t floats =
-      padded * (kAttentionRows + 16 + 5 * kAttentionRows) + (4 + 1) * kAttentionRows * 16;
+  // As lay_out() in attention_gqa_impl.h takes them: queries, a tile of values, nodes; scores, slot
+  // sums.
+  const int64_t floats = padded * (kAttentionRows + 16 + kAttentionNodes * kAttentionRows) +
+                         (kAttentionTiles + 1) * kAttentionRows * 16;
   return floats * int64_t{sizeof(float)};
 }
 

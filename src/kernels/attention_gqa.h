@@ -17,6 +17,10 @@ namespace millrace {
 
 // Most query rows (tokens x heads) of an item: as many as share each loaded vector of keys.
 inline constexpr int kAttentionRows = 12;
+// Tiles whose scores an item computes together.
+inline constexpr int kAttentionTiles = 4;
+// Nodes of the merge tree that are live at once: a leaf, and at most one subtree for each level.
+inline constexpr int kAttentionNodes = 5;
 
 // One sequence's queries in this step. Query i stands at position num_computed + i, sees positions
 // 0 .. num_computed + i, and is row query_start + i of q and out.

@@ -15,8 +15,6 @@
 namespace millrace {
 namespace {
 
-inline constexpr int kMaxNodes = 5;  // a leaf and at most one waiting subtree for each level
-
 // A subtree's m and l (lane r: row r) and acc [rows][padded head_dim].
 struct Node {
   float m[16];
@@ -33,24 +31,24 @@ struct ItemView {
   int padded_dim = 0;
   int64_t last_position[kAttentionRows];  // the last position that row r sees
   float* q = nullptr;                     // [head_dim][kRows]
-  float* scores = nullptr;                // [kMaxTiles][kRows][16]
+  float* scores = nullptr;                // [kAttentionTiles][kRows][16]
   float* slots = nullptr;                 // l of the open leaf by slot: [kRows][16]
   float m[16] = {};                       // of the open leaf, lane r: row r
   float* values = nullptr;  // a tile of V in fp32, for head sizes that are no multiple of 16
-  Node nodes[kMaxNodes];
+  Node nodes[kAttentionNodes];
   int num_nodes = 0;
 };
 
 // Tiles whose scores are computed together, and what becomes of them.
 template <typename Element, int kRows>
 struct Batch {
-  Tile<Element> tiles[kMaxTiles];
+  Tile<Element> tiles[kAttentionTiles];
   int num_tiles = 0;
-  int counts[kMaxTiles][kRows];  // entries that a row sees; never fewer for a later row
-  float c[kMaxTiles][16];        // factors of the sums before the tile, lane r: row r
+  int counts[kAttentionTiles][kRows];  // entries that a row sees; never fewer for a later row
+  float c[kAttentionTiles][16];        // factors of the sums before the tile, lane r: row r
   uint32_t rescale = 0;          // bit t: some factor of tile t is not 1
-  float m[kMaxTiles][16];        // running maxima after the tile
-  float l[kMaxTiles][16];        // of the leaf that the tile closes
+  float m[kAttentionTiles][16];        // running maxima after the tile
+  float l[kAttentionTiles][16];        // of the leaf that the tile closes
 };
 
 // Adds the values of tiles [first, end) of one leaf, all rows seeing all of them.
@@ -214,7 +212,7 @@ ItemView lay_out(int head_dim, std::byte* scratch) {
     return taken;
   };
   item.q = take(int64_t{item.padded_dim} * kAttentionRows);
-  item.scores = take(kMaxTiles * kAttentionRows * 16);
+  item.scores = take(kAttentionTiles * kAttentionRows * 16);
   item.slots = take(kAttentionRows * 16);
   item.values = take(int64_t{item.padded_dim} * 16);
   for (Node& node : item.nodes) {
@@ -298,7 +296,7 @@ template <DType kDType, int kRows>
 void softmax_batch(const AttentionArgs& args, ItemView& item,
                    Batch<typename CacheType<kDType>::Element, kRows>& batch) {
   constexpr bool kScaled = kDType == DType::kI8;
-  V16 largest[kMaxTiles];
+  V16 largest[kAttentionTiles];
   for (int t = 0; t < batch.num_tiles; ++t) {
     const auto& tile = batch.tiles[t];
     int* counts = batch.counts[t];
@@ -396,7 +394,7 @@ void run_rows(const AttentionArgs& args, const AttentionItem& work, ItemView& it
   using ItemBatch = Batch<typename CacheType<kDType>::Element, kRows>;
   const auto collect = [&walk](ItemBatch& batch) {
     batch.num_tiles = 0;
-    while (batch.num_tiles < kMaxTiles && !walk.done()) {
+    while (batch.num_tiles < kAttentionTiles && !walk.done()) {
       batch.tiles[batch.num_tiles++] = walk.take();
     }
   };

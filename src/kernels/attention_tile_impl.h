@@ -8,7 +8,6 @@
 namespace millrace {
 namespace {
 
-inline constexpr int kMaxTiles = 4;  // tiles whose scores are computed together
 inline constexpr int kCacheLine = 64;
 inline constexpr float kNegativeInfinity = -__builtin_inff();
 
@@ -41,7 +40,7 @@ template <int kRows>
 constexpr int register_tiles() {
   if (!kHasRegisters) return 1;
   constexpr int kRegisters = kWide == 8 ? 16 : 32;
-  for (int width = kMaxTiles; width > 1; width /= 2) {
+  for (int width = kAttentionTiles; width > 1; width /= 2) {
     if (kRows * width + width + 1 < kRegisters) return width;
   }
   return 1;
@@ -124,8 +123,8 @@ void score_batch(const float* q, int head_dim,
 // A run of tiles of one leaf whose values are added in one go, so that sums stay in registers.
 template <typename Element>
 struct ValueRun {
-  const Element* v[kMaxTiles];      // [16][v_stride]
-  const Element* ahead[kMaxTiles];  // memory of the same size that is needed soon
+  const Element* v[kAttentionTiles];      // [16][v_stride]
+  const Element* ahead[kAttentionTiles];  // memory of the same size that is needed soon
   int64_t v_stride;
   const float* p;  // weights: [tiles][p_stride], a row's 16 side by side
   int64_t p_stride;

@@ -348,8 +348,7 @@ int64_t round_up(int64_t a, int64_t unit) { return ceil_div(a, unit) * unit; }
 
 ActivationKind activation_kind_for(const PackedMatrix& weight, bool int8, bool bf16_class) {
   if (weight.is_quantised()) {
-    const bool whole_groups = weight.k % kActivationGroup == 0;
-    return int8 && whole_groups ? ActivationKind::kInt8 : ActivationKind::kF32;
+    return int8 ? ActivationKind::kInt8 : ActivationKind::kF32;
   }
   return weight.kind == PackedKind::kBF16 && bf16_class ? ActivationKind::kBF16
                                                         : ActivationKind::kF32;

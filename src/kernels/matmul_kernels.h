@@ -16,6 +16,7 @@ enum class Isa : uint8_t;
 enum class DType : uint8_t;
 
 enum class ActivationKind : uint8_t { kF32, kBF16, kInt8 };
+inline constexpr int kNumActivationKinds = 3;
 
 inline constexpr int kMaxTileRows = 12;
 inline constexpr int kMaxSidePanels = 4;

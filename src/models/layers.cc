@@ -35,7 +35,7 @@ struct NormPackStep {
   const int32_t* selected;
   const RowKernels* row_kernels;
   const MatmulKernels* matmul_kernels;
-  std::array<PackedActivations, 2> forms;
+  std::array<PackedActivations, kNumActivationKinds> forms;
   int num_forms;
 };
 
@@ -88,8 +88,8 @@ struct RopeTableStep {
 void run_rope_table(const RopeTableStep& step, int64_t begin, int64_t end, std::byte*) {
   const auto pairs = static_cast<int64_t>(step.inv_freq.size());
   rope_cos_sin(step.inv_freq, step.attention_factor,
-               {step.positions + begin, static_cast<size_t>(end - begin)},
-               step.cos + begin * pairs, step.sin + begin * pairs);
+               {step.positions + begin, static_cast<size_t>(end - begin)}, step.cos + begin * pairs,
+               step.sin + begin * pairs);
 }
 
 struct RotateStep {
@@ -110,19 +110,16 @@ void run_rotate(const RotateStep& step, int64_t begin, int64_t end, std::byte*) 
 struct CopyStep {
   const float* from;
   float* to;
+  int64_t width;
 };
 
 void run_copy(const CopyStep& step, int64_t begin, int64_t end, std::byte*) {
-  std::memcpy(step.to + begin, step.from + begin,
-              static_cast<size_t>(end - begin) * sizeof(float));
+  std::memcpy(step.to + begin * step.width, step.from + begin * step.width,
+              static_cast<size_t>((end - begin) * step.width) * sizeof(float));
 }
 
 const MatmulKernels& kernels_of(const Execution& execution) {
   return matmul_kernels(execution.isa, execution.bf16_class);
-}
-
-ActivationKind kind_of(const Execution& execution, const PackedMatrix& matrix) {
-  return activation_kind_for(matrix, execution.int8_activations, execution.bf16_class);
 }
 
 StepCost cost_of(const MatmulArgs& args) {
@@ -130,36 +127,47 @@ StepCost cost_of(const MatmulArgs& args) {
   return {.multiply_adds = matrices * static_cast<double>(args.input.rows) *
                            static_cast<double>(args.weight->n) *
                            static_cast<double>(args.weight->k),
-          .weight_bytes = static_cast<double>(
-              args.weight->total_bytes() + (args.up != nullptr ? args.up->total_bytes() : 0))};
+          .weight_bytes = static_cast<double>(args.weight->total_bytes() +
+                                              (args.up != nullptr ? args.up->total_bytes() : 0))};
 }
 
 }  // namespace
 
-PackedRows::PackedRows(const Execution& execution, int64_t count,
-                       std::span<const Linear* const> consumers, Arena& arena)
-    : execution_(execution) {
-  for (const Linear* linear : consumers) {
-    const ActivationKind kind = kind_of(execution, linear->matrix);
-    bool known = false;
-    for (const PackedActivations& form : forms()) known = known || form.kind == kind;
-    if (known) continue;
-    const int64_t k = linear->matrix.k;
+void ActivationKinds::add(ActivationKind kind) {
+  for (const ActivationKind known : list()) {
+    if (known == kind) return;
+  }
+  kinds_[static_cast<size_t>(count_++)] = kind;
+}
+
+PackedRows::PackedRows(const Execution& execution, int64_t count, int64_t width,
+                       const ActivationKinds& kinds, Arena& arena) {
+  for (const ActivationKind kind : kinds.list()) {
+    std::byte* data = arena.allocate_bytes(count * packed_row_bytes(kind, width));
     forms_[static_cast<size_t>(num_forms_++)] =
-        packed_activations(kernels_of(execution), kind, count, k,
-                           arena.allocate_bytes(count * packed_row_bytes(kind, k)));
+        packed_activations(kernels_of(execution), kind, count, width, data);
   }
 }
 
-const PackedActivations& PackedRows::form_for(const PackedMatrix& matrix) const {
-  return form_of(kind_of(execution_, matrix));
-}
-
-const PackedActivations& PackedRows::form_of(ActivationKind kind) const {
+const PackedActivations& PackedRows::form(ActivationKind kind) const {
   for (const PackedActivations& form : forms()) {
     if (form.kind == kind) return form;
   }
   MR_CHECK(false, "rows were not packed in this form");
+}
+
+ActivationKind LayerRecorder::kind_of(const Linear& linear) const {
+  return activation_kind_for(linear.matrix, execution_.int8_activations, execution_.bf16_class);
+}
+
+ActivationKinds LayerRecorder::kinds(std::initializer_list<const Linear*> consumers) const {
+  ActivationKinds kinds;
+  for (const Linear* linear : consumers) kinds.add(kind_of(*linear));
+  return kinds;
+}
+
+ActivationKind LayerRecorder::gated_kind(const Linear& gate, const Linear& up) const {
+  return kind_of(gate) == kind_of(up) ? kind_of(gate) : ActivationKind::kF32;
 }
 
 Rows LayerRecorder::rows(int64_t count, int64_t width) {
@@ -176,11 +184,10 @@ Rows LayerRecorder::embed(const PackedMatrix& embedding) {
   return out;
 }
 
-PackedRows LayerRecorder::norm(const Rows& x, const Norm& norm,
-                               std::span<const Linear* const> consumers, const int32_t* selected,
-                               int64_t num_selected) {
+PackedRows LayerRecorder::norm(const Rows& x, const Norm& norm, const ActivationKinds& kinds,
+                               const int32_t* selected, int64_t num_selected) {
   const int64_t count = selected != nullptr ? num_selected : x.count;
-  const PackedRows packed(execution_, count, consumers, scope_.arena);
+  const PackedRows packed(execution_, count, x.width, kinds, scope_.arena);
   NormPackStep step = {.norm = {.x = x.values,
                                 .x_stride = x.width,
                                 .weight = norm.weight,
@@ -200,14 +207,15 @@ PackedRows LayerRecorder::norm(const Rows& x, const Norm& norm,
   return packed;
 }
 
-PackedRows LayerRecorder::pack(const Rows& x, std::span<const Linear* const> consumers) {
-  return norm(x, {.weight = nullptr, .eps = 0}, consumers);
+PackedRows LayerRecorder::pack(const Rows& x, const ActivationKinds& kinds) {
+  return norm(x, {.weight = nullptr, .eps = 0}, kinds);
 }
 
-MatmulArgs LayerRecorder::matmul_args(const PackedRows& x, const Linear& linear) const {
+MatmulArgs LayerRecorder::matmul_args(const PackedRows& x, const Linear& linear,
+                                      ActivationKind kind) const {
   return {.kernels = &kernels_of(execution_),
           .weight = &linear.matrix,
-          .input = x.form_for(linear.matrix),
+          .input = x.form(kind),
           .bias = linear.bias,
           .round = execution_.dtype};
 }
@@ -234,10 +242,10 @@ void LayerRecorder::project(const char* label, const PackedRows& x,
   MR_CHECK(projections.size() <= kMostMatmuls);
   for (size_t i = 0; i < projections.size(); ++i) {
     const Projection& projection = projections[i];
-    MatmulArgs args = matmul_args(x, *projection.linear);
+    MatmulArgs args = matmul_args(x, *projection.linear, kind_of(*projection.linear));
     if (!projection.round) args.round = DType::kF32;
-    args.out = projection.out.values == nullptr ? nullptr
-                                                : projection.out.values + projection.column;
+    args.out =
+        projection.out.values == nullptr ? nullptr : projection.out.values + projection.column;
     args.out_stride = projection.out.width;
     matmuls[i] = args;
   }
@@ -246,7 +254,7 @@ void LayerRecorder::project(const char* label, const PackedRows& x,
 
 void LayerRecorder::project_residual(const char* label, const PackedRows& x, const Linear& linear,
                                      const LeafCuts& leaves, const Rows& residual) {
-  MatmulArgs args = matmul_args(x, linear);
+  MatmulArgs args = matmul_args(x, linear, kind_of(linear));
   args.leaves = &leaves;
   args.epilogue = Epilogue::kAddResidual;
   args.residual = residual.values;
@@ -255,11 +263,7 @@ void LayerRecorder::project_residual(const char* label, const PackedRows& x, con
 }
 
 Rows LayerRecorder::gated(const PackedRows& x, const Linear& gate, const Linear& up) {
-  MatmulArgs args = matmul_args(x, gate);
-  // The two share one input: if their kinds differ, the exact form, which suits both.
-  if (kind_of(execution_, gate.matrix) != kind_of(execution_, up.matrix)) {
-    args.input = x.form_of(ActivationKind::kF32);
-  }
+  MatmulArgs args = matmul_args(x, gate, gated_kind(gate, up));
   const Rows out = rows(args.input.rows, gate.matrix.n);
   args.up = &up.matrix;
   args.up_bias = up.bias;
@@ -275,7 +279,8 @@ LayerRecorder::RopeTable LayerRecorder::rope_table(std::span<const float> inv_fr
   const int64_t count = scope_.batch.num_tokens * static_cast<int64_t>(inv_freq.size());
   float* cos = scope_.arena.allocate<float>(count);
   float* sin = scope_.arena.allocate<float>(count);
-  scope_.program.add<RopeTableStep>("rope table", {scope_.batch.num_tokens, kRowRun}, run_rope_table,
+  scope_.program.add<RopeTableStep>("rope table", {scope_.batch.num_tokens, kRowRun},
+                                    run_rope_table,
                                     {.inv_freq = inv_freq,
                                      .attention_factor = attention_factor,
                                      .positions = scope_.batch.positions,
@@ -312,27 +317,25 @@ void LayerRecorder::rotate_and_cache(const QkvStep& step, const ModelConfig& con
                     .sin = step.table.sin,
                     .dtype = execution_.dtype};
   };
-  scope_.program.add<RotateStep>(
-      "rope and cache", {step.qkv.count, kRowRun}, run_rotate,
-      {.kernels = &row_kernels(execution_.isa),
-       .q_norm = head_norm(q, step.q_norm, config.num_heads),
-       .k_norm = head_norm(k, step.k_norm, config.num_kv_heads),
-       .q_rope = rope(q, config.num_heads),
-       .k_rope = rope(k, config.num_kv_heads),
-       .write = {.k = k,
-                 .k_stride = width,
-                 .v = v,
-                 .v_stride = width,
-                 .slot_mapping = scope_.batch.slot_mapping,
-                 .cache = step.cache}});
+  scope_.program.add<RotateStep>("rope and cache", {step.qkv.count, kRowRun}, run_rotate,
+                                 {.kernels = &row_kernels(execution_.isa),
+                                  .q_norm = head_norm(q, step.q_norm, config.num_heads),
+                                  .k_norm = head_norm(k, step.k_norm, config.num_kv_heads),
+                                  .q_rope = rope(q, config.num_heads),
+                                  .k_rope = rope(k, config.num_kv_heads),
+                                  .write = {.k = k,
+                                            .k_stride = width,
+                                            .v = v,
+                                            .v_stride = width,
+                                            .slot_mapping = scope_.batch.slot_mapping,
+                                            .cache = step.cache}});
 }
 
 void LayerRecorder::dump_hidden(const Rows& x, int64_t layer) {
   if (scope_.hidden_dump == nullptr) return;
-  const int64_t count = x.count * x.width;
-  scope_.program.add<CopyStep>(
-      "dump", {count, int64_t{1} << 14}, run_copy,
-      {.from = x.values, .to = scope_.hidden_dump + layer * count});
+  float* to = scope_.hidden_dump + layer * x.count * x.width;
+  scope_.program.add<CopyStep>("dump", {x.count, kRowRun}, run_copy,
+                               {.from = x.values, .to = to, .width = x.width});
 }
 
 }  // namespace millrace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <initializer_list>
 #include <span>
 
 #include "kernels/activations.h"
@@ -19,23 +20,33 @@ struct Rows {
   int64_t width = 0;
 };
 
-// The same rows packed for the matmuls that read them: in as many kinds as their weights ask for.
+// The kinds of packed activations that the matmuls of some rows read, each once.
+class ActivationKinds {
+ public:
+  void add(ActivationKind kind);
+  std::span<const ActivationKind> list() const {
+    return {kinds_.data(), static_cast<size_t>(count_)};
+  }
+
+ private:
+  std::array<ActivationKind, kNumActivationKinds> kinds_{};
+  int count_ = 0;
+};
+
+// Rows packed for the matmuls that read them, in as many kinds as those ask for.
 class PackedRows {
  public:
-  // Reserves room for the kinds that `consumers` need.
-  PackedRows(const Execution& execution, int64_t count, std::span<const Linear* const> consumers,
+  PackedRows(const Execution& execution, int64_t count, int64_t width, const ActivationKinds& kinds,
              Arena& arena);
 
-  // The form for this matrix.
-  const PackedActivations& form_for(const PackedMatrix& matrix) const;
-  const PackedActivations& form_of(ActivationKind kind) const;
+  // The form of a kind that the rows were packed in.
+  const PackedActivations& form(ActivationKind kind) const;
   std::span<const PackedActivations> forms() const {
     return {forms_.data(), static_cast<size_t>(num_forms_)};
   }
 
  private:
-  const Execution& execution_;
-  std::array<PackedActivations, 2> forms_{};
+  std::array<PackedActivations, kNumActivationKinds> forms_{};
   int num_forms_ = 0;
 };
 
@@ -50,16 +61,21 @@ class LayerRecorder {
   // The embeddings of the batch's tokens, rounded.
   Rows embed(const PackedMatrix& embedding);
 
-  // RMS norm of each row, packed for `consumers`. `selected` (null: all) picks rows of x.
+  // The kinds that these layers read their input in.
+  ActivationKinds kinds(std::initializer_list<const Linear*> consumers) const;
+  // The one kind that gate and up both read: theirs, or the exact one if theirs differ.
+  ActivationKind gated_kind(const Linear& gate, const Linear& up) const;
+
+  // RMS norm of each row, packed. `selected` (null: all) picks rows of x.
   struct Norm {
     const float* weight;
     float eps;
   };
-  PackedRows norm(const Rows& x, const Norm& norm, std::span<const Linear* const> consumers,
+  PackedRows norm(const Rows& x, const Norm& norm, const ActivationKinds& kinds,
                   const int32_t* selected = nullptr, int64_t num_selected = 0);
 
-  // Rows as they are, packed for `consumers`.
-  PackedRows pack(const Rows& x, std::span<const Linear* const> consumers);
+  // Rows as they are, packed.
+  PackedRows pack(const Rows& x, const ActivationKinds& kinds);
 
   // A projection into `out`, columns [column, column + outputs), several of them in one step.
   struct Projection {
@@ -74,7 +90,7 @@ class LayerRecorder {
   void project_residual(const char* label, const PackedRows& x, const Linear& linear,
                         const LeafCuts& leaves, const Rows& residual);
 
-  // silu(gate x) * (up x).
+  // silu(gate x) * (up x); x packed in gated_kind(gate, up).
   Rows gated(const PackedRows& x, const Linear& gate, const Linear& up);
 
   // cos and sin of the batch's positions: [num_tokens][rotary_dim / 2] each.
@@ -100,7 +116,8 @@ class LayerRecorder {
 
  private:
   void matmul_step(const char* label, std::span<const MatmulArgs> matmuls);
-  MatmulArgs matmul_args(const PackedRows& x, const Linear& linear) const;
+  ActivationKind kind_of(const Linear& linear) const;
+  MatmulArgs matmul_args(const PackedRows& x, const Linear& linear, ActivationKind kind) const;
 
   const ForwardScope& scope_;
   const Execution& execution_;

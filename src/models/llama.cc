@@ -82,9 +82,8 @@ void LlamaModel::attention(LayerRecorder& layers, const ForwardScope& scope, int
   const int64_t q_size = config_.q_size();
   const int64_t kv_size = config_.kv_size();
 
-  const Linear* qkv_linears[] = {&layer.q, &layer.k, &layer.v};
-  const PackedRows h =
-      layers.norm(x, {.weight = layer.input_norm, .eps = config_.rms_norm_eps}, qkv_linears);
+  const PackedRows h = layers.norm(x, {.weight = layer.input_norm, .eps = config_.rms_norm_eps},
+                                   layers.kinds({&layer.q, &layer.k, &layer.v}));
   // q and k are rounded after RoPE, v when it is written to the cache.
   const Rows qkv = layers.rows(x.count, q_size + 2 * kv_size);
   const LayerRecorder::Projection projections[] = {
@@ -92,12 +91,9 @@ void LlamaModel::attention(LayerRecorder& layers, const ForwardScope& scope, int
       {.linear = &layer.k, .out = qkv, .column = q_size, .round = false},
       {.linear = &layer.v, .out = qkv, .column = q_size + kv_size, .round = false}};
   layers.project("qkv", h, projections);
-  layers.rotate_and_cache({.qkv = qkv,
-                           .q_norm = layer.q_norm,
-                           .k_norm = layer.k_norm,
-                           .table = table,
-                           .cache = cache},
-                          config_);
+  layers.rotate_and_cache(
+      {.qkv = qkv, .q_norm = layer.q_norm, .k_norm = layer.k_norm, .table = table, .cache = cache},
+      config_);
 
   const Rows out = layers.rows(x.count, q_size);
   gqa_.record(scope.program, {.q = qkv.values,
@@ -105,30 +101,29 @@ void LlamaModel::attention(LayerRecorder& layers, const ForwardScope& scope, int
                               .cache = cache,
                               .out = out.values,
                               .out_stride = out.width});
-  const Linear* o_linear[] = {&layer.o};
-  layers.project_residual("o_proj", layers.pack(out, o_linear), layer.o, leaves_.heads, x);
+  layers.project_residual("o_proj", layers.pack(out, layers.kinds({&layer.o})), layer.o,
+                          leaves_.heads, x);
 }
 
 // x += W_down (silu(W_gate norm(x)) * W_up norm(x))
 void LlamaModel::mlp(LayerRecorder& layers, int64_t index, const Rows& x) {
   const DenseLayerWeights& layer = weights_.layers[static_cast<size_t>(index)];
-  const Linear* gate_up[] = {&layer.gate, &layer.up};
-  const PackedRows h = layers.norm(
-      x, {.weight = layer.post_attention_norm, .eps = config_.rms_norm_eps}, gate_up);
+  ActivationKinds kinds;
+  kinds.add(layers.gated_kind(layer.gate, layer.up));
+  const PackedRows h =
+      layers.norm(x, {.weight = layer.post_attention_norm, .eps = config_.rms_norm_eps}, kinds);
   const Rows gated = layers.gated(h, layer.gate, layer.up);
-  const Linear* down[] = {&layer.down};
-  layers.project_residual("down_proj", layers.pack(gated, down), layer.down, leaves_.ffn, x);
+  layers.project_residual("down_proj", layers.pack(gated, layers.kinds({&layer.down})), layer.down,
+                          leaves_.ffn, x);
 }
 
 // Logits of the rows that want them, never rounded.
 const float* LlamaModel::head(LayerRecorder& layers, const ForwardScope& scope, const Rows& x) {
-  const Linear* consumers[] = {&head_};
   const ForwardBatch& batch = scope.batch;
   const Rows logits = layers.rows(batch.num_logits, config_.vocab_size);
   if (batch.num_logits == 0) return logits.values;
-  const PackedRows h =
-      layers.norm(x, {.weight = weights_.final_norm, .eps = config_.rms_norm_eps}, consumers,
-                  batch.logits_rows, batch.num_logits);
+  const PackedRows h = layers.norm(x, {.weight = weights_.final_norm, .eps = config_.rms_norm_eps},
+                                   layers.kinds({&head_}), batch.logits_rows, batch.num_logits);
   const LayerRecorder::Projection projection[] = {
       {.linear = &head_, .out = logits, .round = false}};
   layers.project("lm_head", h, projection);

@@ -17,9 +17,9 @@ namespace millrace {
 // How a model computes: decided once at load, the same for all layers.
 struct Execution {
   Isa isa = Isa::kPortable;
-  DType dtype = DType::kF32;       // activations are rounded to it at the rounding points
-  bool int8_activations = false;   // for quantised weights
-  bool bf16_class = false;         // bf16 weights by bf16 dot products
+  DType dtype = DType::kF32;      // activations are rounded to it at the rounding points
+  bool int8_activations = false;  // for quantised weights
+  bool bf16_class = false;        // bf16 weights by bf16 dot products
   int num_threads = 1;
 };
 

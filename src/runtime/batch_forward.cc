@@ -54,9 +54,9 @@ class BatchForward {
       budget -= count;
       members.push_back(&sequence);
       step.sequences.push_back(
-          {.token_ids = std::span(*sequence.prompt)
-                            .subspan(static_cast<size_t>(sequence.num_computed),
-                                     static_cast<size_t>(count)),
+          {.token_ids =
+               std::span(*sequence.prompt)
+                   .subspan(static_cast<size_t>(sequence.num_computed), static_cast<size_t>(count)),
            .num_computed = sequence.num_computed,
            .block_table = sequence.table.blocks(),
            .logits = LogitsRows::kAll});
@@ -96,8 +96,8 @@ class BatchForward {
   // Appends the likeliest token to every sequence; all but the last of them are run, too.
   Result<> greedy_step(std::deque<Sequence>& group, int64_t index) {
     runner_.capture_hidden(false);
-    const auto most = static_cast<size_t>(std::min(runner_.options().max_num_seqs,
-                                                   runner_.options().max_num_batched_tokens));
+    const auto most = static_cast<size_t>(
+        std::min(runner_.options().max_num_seqs, runner_.options().max_num_batched_tokens));
     for (Sequence& sequence : group) sequence.result->greedy.push_back(sequence.next_token);
     progress_.advance(static_cast<int64_t>(group.size()));
     if (index + 1 == options_.num_greedy) return {};

@@ -11,9 +11,9 @@
 namespace millrace {
 
 struct BatchForwardOptions {
-  int64_t num_greedy = 0;      // tokens to continue each prompt by, always the likeliest one
-  int64_t chunk = 0;           // tokens of a prompt per step; 0: as many as a step takes
-  bool one_by_one = false;     // prompts one after the other, else all in one batch
+  int64_t num_greedy = 0;   // tokens to continue each prompt by, always the likeliest one
+  int64_t chunk = 0;        // tokens of a prompt per step; 0: as many as a step takes
+  bool one_by_one = false;  // prompts one after the other, else all in one batch
   bool capture_hidden = false;
 };
 

@@ -13,9 +13,10 @@ enum class LogitsRows : uint8_t { kNone, kLast, kAll };
 // One sequence's share of a step: `token_ids` are computed in this step and stand at positions
 // num_computed, num_computed + 1, ... of the sequence. The views must outlive the step.
 struct SequenceInput {
-  std::span<const int32_t> token_ids;    // [query_len], at least one
-  int64_t num_computed = 0;              // tokens of the sequence that are already in the cache
-  std::span<const int32_t> block_table;  // pool blocks that hold positions 0 .. num_computed+query_len-1
+  std::span<const int32_t> token_ids;  // [query_len], at least one
+  int64_t num_computed = 0;            // tokens of the sequence that are already in the cache
+  std::span<const int32_t>
+      block_table;  // pool blocks that hold positions 0 .. num_computed+query_len-1
   LogitsRows logits = LogitsRows::kLast;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/engine_config.h"
 #include "kernels/kv_layout.h"
 
 namespace millrace {
@@ -10,11 +11,8 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(std::unique_ptr<Model> 
                                                          std::unique_ptr<ThreadTeam> team,
                                                          const RunnerOptions& options) {
   const ModelConfig& config = model->config();
-  const KvLayout layout = {.dtype = options.kv_cache_dtype,
-                           .block_size = static_cast<int>(options.block_size),
-                           .num_kv_heads = config.num_kv_heads,
-                           .head_dim = config.head_dim,
-                           .num_layers = config.num_layers};
+  const KvLayout layout =
+      kv_layout(config, options.kv_cache_dtype, static_cast<int>(options.block_size));
   std::unique_ptr<ModelRunner> runner(new ModelRunner);
   auto memory = Buffer::allocate(static_cast<size_t>(layout.block_bytes() * options.num_blocks));
   if (!memory) return fail_in("KV cache", memory.error());
@@ -79,7 +77,8 @@ void ModelRunner::lay_out_batch(const StepInput& input) {
                           .block_table = sequence.block_table.data()});
     for (int32_t i = 0; i < query_len; ++i) {
       const int64_t position = sequence.num_computed + i;
-      const int64_t block = sequence.block_table[static_cast<size_t>(position / options_.block_size)];
+      const int64_t block =
+          sequence.block_table[static_cast<size_t>(position / options_.block_size)];
       token_ids_.push_back(sequence.token_ids[static_cast<size_t>(i)]);
       positions_.push_back(static_cast<int32_t>(position));
       slot_mapping_.push_back(block * options_.block_size + position % options_.block_size);

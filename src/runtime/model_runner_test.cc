@@ -1,9 +1,9 @@
 #include "runtime/model_runner.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <limits>
-
-#include <gtest/gtest.h>
 
 #include "runtime/load_model.h"
 
@@ -85,12 +85,39 @@ TEST_F(Runner, PlansOnceAndKeepsTheHiddenStates) {
   loaded_.runner->capture_hidden(true);
   ASSERT_TRUE(loaded_.runner->forward({{{.token_ids = ids_, .block_table = blocks_}}}));
   const ModelConfig& config = loaded_.config;
-  EXPECT_EQ(loaded_.runner->hidden().size(),
-            static_cast<size_t>(config.num_layers) * ids_.size() *
-                static_cast<size_t>(config.hidden_size));
+  EXPECT_EQ(loaded_.runner->hidden().size(), static_cast<size_t>(config.num_layers) * ids_.size() *
+                                                 static_cast<size_t>(config.hidden_size));
   for (const float value : loaded_.runner->hidden()) EXPECT_TRUE(std::isfinite(value));
   EXPECT_GT(loaded_.runner->program().num_steps(), config.num_layers * 5);
   EXPECT_GT(loaded_.runner->program().total_cost().multiply_adds, 0);
+}
+
+// Counts pieces of work that were begun.
+class CountingProgress final : public Progress {
+ public:
+  void begin(const std::string&, int64_t, bool) override { ++begun; }
+  void advance(int64_t) override {}
+  void end() override {}
+  int begun = 0;
+};
+
+TEST(LoadModel, RefusesOptionsBeforeItPacks) {
+  const std::string path = std::string(MILLRACE_TEST_DATA) + "/golden/qwen3";
+  CountingProgress progress;
+  EngineConfig engine;
+  engine.max_model_len = 64;
+  engine.num_blocks = 3;
+  EXPECT_EQ(load_model(path, engine, progress).error().message,
+            "--num-blocks: 3 blocks hold 48 tokens, one sequence of --max-model-len 64 needs 4 "
+            "blocks");
+  engine.num_blocks.reset();
+  engine.max_num_seqs = 1 << 24;
+  EXPECT_EQ(load_model(path, engine, progress).error().message,
+            "--max-num-seqs: found 16777216, expected 1 to 4096");
+  EXPECT_EQ(progress.begun, 0);
+  engine.max_num_seqs = 1;
+  EXPECT_TRUE(load_model(path, engine, progress));
+  EXPECT_GT(progress.begun, 0);
 }
 
 }  // namespace

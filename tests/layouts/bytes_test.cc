@@ -1,9 +1,9 @@
 // Whole models give the same bytes whatever the threads, batch, chunks, block size and instruction
 // set: for each type of activations and cache, in exact and int8 mode.
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <cstring>
-
-#include <gtest/gtest.h>
 
 #include "base/cpu.h"
 #include "golden_case.h"
@@ -143,6 +143,9 @@ std::vector<Arithmetic> arithmetics() {
   all.push_back({"llama", "llama_gqa", DType::kF32, DType::kF16});
   all.push_back({"llama_bf16_class", "llama_gqa", DType::kBF16, DType::kBF16,
                  ActivationQuantization::kNone, NumericClass::kBF16});
+  // All three kinds of activations in one layer: int8, bf16 and, for F16 weights, fp32.
+  all.push_back({"mixed_bf16_class", "mixed_formats", DType::kF32, DType::kF16,
+                 ActivationQuantization::kInt8, NumericClass::kBF16});
   all.push_back({"qwen2", "qwen2", DType::kBF16, DType::kI8});
   all.push_back({"qwen3", "qwen3", DType::kF16, DType::kF16});
   return all;
