@@ -1,5 +1,7 @@
 #include "base/thread_team.h"
 
+#include <system_error>
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -57,10 +59,26 @@ ThreadTeam::ThreadTeam(int num_threads, int available_cores)
   MR_CHECK(num_threads >= 1);
   MR_CHECK(denormals_are_kept(), "flush-to-zero is on; results would differ between machines");
   threads_.reserve(static_cast<size_t>(num_threads - 1));
-  for (int i = 1; i < num_threads; ++i) threads_.emplace_back([this, i] { worker(i); });
+  try {
+    for (int i = 1; i < num_threads; ++i) threads_.emplace_back([this, i] { worker(i); });
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
-ThreadTeam::~ThreadTeam() {
+Result<std::unique_ptr<ThreadTeam>> ThreadTeam::create(int num_threads, int available_cores) {
+  try {
+    return std::make_unique<ThreadTeam>(num_threads, available_cores);
+  } catch (const std::system_error& error) {
+    return fail("the system does not start {} threads: {}; use fewer (--threads)", num_threads,
+                error.code().message());
+  }
+}
+
+ThreadTeam::~ThreadTeam() { stop(); }
+
+void ThreadTeam::stop() {
   stopping_.store(true, std::memory_order_relaxed);
   region_.fetch_add(1, std::memory_order_release);
   region_.notify_all();

@@ -13,6 +13,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/error.h"
+
 namespace millrace {
 
 // True if denormals are kept (neither flush-to-zero nor denormals-are-zero is on) in this thread.
@@ -21,7 +23,10 @@ bool denormals_are_kept();
 // Owns num_threads - 1 threads. Not copyable; run() may be called from one thread at a time.
 class ThreadTeam {
  public:
-  // available_cores decides between spinning and sleeping (see above).
+  // available_cores decides between spinning and sleeping (see above). Error: the system starts no
+  // more threads.
+  static Result<std::unique_ptr<ThreadTeam>> create(int num_threads, int available_cores);
+  // As create(); throws std::system_error where that returns an error.
   ThreadTeam(int num_threads, int available_cores);
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
@@ -44,6 +49,7 @@ class ThreadTeam {
  private:
   using Erased = void (*)(void*, int);
   void run_erased(Erased body, void* context);
+  void stop();
   void worker(int thread);
 
   const int num_threads_;

@@ -1,6 +1,8 @@
 #include "base/thread_team.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <numeric>
 
@@ -45,6 +47,22 @@ TEST_P(Teams, WaitingPublishesWhatWasWrittenBefore) {
 INSTANTIATE_TEST_SUITE_P(Sizes, Teams,
                          testing::Values(std::pair{1, 2}, std::pair{2, 2}, std::pair{3, 2},
                                          std::pair{16, 2}, std::pair{4, 8}));
+
+TEST(ThreadTeam, TooManyThreadsAreAnError) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers reserve more address space than the limit of this test";
+#endif
+  // In a child: the limit cannot be raised again.
+  const auto start = [] {
+    const rlimit limit{size_t{300} << 20, size_t{300} << 20};
+    setrlimit(RLIMIT_AS, &limit);
+    const auto team = ThreadTeam::create(500, 2);
+    const bool refused =
+        !team && team.error().message.find("does not start 500 threads") != std::string::npos;
+    _exit(refused ? 0 : 1);
+  };
+  EXPECT_EXIT(start(), testing::ExitedWithCode(0), "");
+}
 
 TEST(ThreadTeam, KeepsDenormals) { EXPECT_TRUE(denormals_are_kept()); }
 

@@ -1,10 +1,12 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <utility>
 
 #include "base/check.h"
+#include "kernels/sampling.h"
 
 namespace millrace {
 
@@ -136,6 +138,22 @@ void Engine::erase(Sequence* sequence) {
   sequences_.erase(sequence->arrival);
 }
 
+namespace {
+
+// A row without a finite largest logit has no likeliest token: sampling from it would make one up.
+Result<> check_logits(const StepLogits& logits) {
+  for (int64_t i = 0; i < logits.num_rows; ++i) {
+    const std::span<const float> row = logits.row(i);
+    if (std::isfinite(row[static_cast<size_t>(argmax(row))])) continue;
+    return fail(
+        "the model's logits are not finite numbers: its weights are damaged, or values "
+        "overflow (try --dtype float32)");
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<StepOutput> Engine::step() {
   StepOutput out;
   out.outputs = std::exchange(pending_, {});
@@ -155,9 +173,10 @@ Result<StepOutput> Engine::step() {
     chunk.logits = end == sequence->length() ? LogitsRows::kLast : LogitsRows::kNone;
   }
   const Result<StepLogits> logits = runner_.forward(input);
-  if (!logits) {
+  const Result<> usable = logits ? check_logits(*logits) : std::unexpected(logits.error());
+  if (!usable) {
     pending_ = std::move(out.outputs);
-    return std::unexpected(logits.error());
+    return std::unexpected(usable.error());
   }
 
   int64_t row = 0;

@@ -323,6 +323,29 @@ TEST(Engine, AFailedStepCanBeTriedAgain) {
   EXPECT_EQ(rig.answers, alone(requests));
 }
 
+TEST(Engine, LogitsThatAreNoNumbersAreAnError) {
+  const std::vector<Request> requests = workload(2, 9);
+  Rig rig({});
+  for (const Request& request : requests) rig.add(request);
+  rig.runner.nan_logits = true;
+  std::string message;
+  for (int i = 0; i < 100 && message.empty(); ++i) {
+    const auto step = rig.engine->step();
+    if (!step) message = step.error().message;
+  }
+  EXPECT_EQ(
+      message,
+      "the model's logits are not finite numbers: its weights are damaged, or values overflow "
+      "(try --dtype float32)");
+  rig.runner.nan_logits = false;
+  while (rig.engine->has_work()) {
+    const auto step = rig.engine->step();
+    ASSERT_TRUE(step) << step.error().message;
+    take(*step, rig.answers);
+  }
+  EXPECT_EQ(rig.answers, alone(requests));
+}
+
 TEST(Engine, RefusesWhatCannotRun) {
   RigOptions setup;
   setup.num_blocks = 5;

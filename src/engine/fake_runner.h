@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 #include <vector>
@@ -55,10 +56,12 @@ class FakeRunner final : public ForwardRunner {
       logits_.insert(logits_.end(), row.begin(), row.end());
       ++rows;
     }
+    if (nan_logits) logits_.assign(logits_.size(), std::nanf(""));
     return StepLogits{logits_.data(), rows, vocab_size_};
   }
 
   bool fail_next = false;
+  bool nan_logits = false;  // as those of a model with damaged weights
   std::vector<std::string> violations;
   std::vector<int64_t> step_tokens;     // tokens of each step
   std::vector<int64_t> step_sequences;  // sequences of each step

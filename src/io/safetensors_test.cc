@@ -1,6 +1,7 @@
 #include "io/safetensors.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
 
@@ -65,6 +66,29 @@ TEST(Safetensors, WritingWhereNobodyCanIsAnError) {
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().message,
             "/nonexistent-folder/a.safetensors: cannot be written: No such file or directory");
+}
+
+TEST(Safetensors, WritingFollowsLinksAndReplacesOnlyFiles) {
+  const TempFolder folder;
+  SafetensorsWriter writer;
+  writer.add("x", DType::kI32, {1}, std::vector<int32_t>{7});
+  const std::string target = folder.file("target.safetensors");
+  const std::string link = folder.file("link.safetensors");
+  std::filesystem::create_symlink(target, link);
+  ASSERT_TRUE(writer.write(link));
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_TRUE(Safetensors::open(target));
+  const std::string pipe = folder.file("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& path : {pipe, folder.path()}) {
+    const auto written = writer.write(path);
+    ASSERT_FALSE(written);
+    EXPECT_EQ(written.error().message,
+              path +
+                  ": is not a regular file; a safetensors file is written whole and cannot "
+                  "replace it");
+  }
+  EXPECT_FALSE(writer.write(""));
 }
 
 TEST(Safetensors, ReadsPublishedTypes) {

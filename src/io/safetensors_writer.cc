@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -62,6 +63,33 @@ void SafetensorsWriter::add(const std::string& name, DType dtype, std::vector<in
   MR_CHECK(inserted, "tensor {} was added before", name);
 }
 
+namespace {
+
+// The file to replace: `path`, or what it links to. Devices, pipes and folders are not replaced.
+Result<std::string> resolve_target(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (path.empty()) return fail("the path of the file to write is empty");
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    return fail(
+        "{}: is not a regular file; a safetensors file is written whole and cannot replace it",
+        path);
+  }
+  // Step by step: the file at the end of the links need not be there yet.
+  fs::path target = path;
+  constexpr int kMostLinks = 40;
+  for (int i = 0; i < kMostLinks; ++i) {
+    if (!fs::is_symlink(fs::symlink_status(target, error))) return target.string();
+    const fs::path next = fs::read_symlink(target, error);
+    if (error) return fail("{}: the link cannot be followed: {}", path, error.message());
+    target = target.parent_path() / next;  // an absolute `next` replaces the whole path
+  }
+  return fail("{}: more than {} links, one to the next", path, kMostLinks);
+}
+
+}  // namespace
+
 Result<> SafetensorsWriter::write(const std::string& path) const {
   // Widest elements first, so that every tensor is aligned to its elements.
   std::vector<std::pair<std::string, const Entry*>> order;
@@ -84,7 +112,8 @@ Result<> SafetensorsWriter::write(const std::string& path) const {
   unsigned char length[8];
   for (size_t i = 0; i < 8; ++i) length[i] = static_cast<unsigned char>(text.size() >> (8 * i));
 
-  const std::string partial = path + ".partial";
+  MR_ASSIGN(const std::string target, resolve_target(path));
+  const std::string partial = target + ".partial";
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(partial.c_str(), "wb"),
                                                        &std::fclose);
   if (!file) return fail("{}: cannot be written: {}", path, std::strerror(errno));
@@ -93,7 +122,7 @@ Result<> SafetensorsWriter::write(const std::string& path) const {
     ok = ok && put(file.get(), entry->bytes.data(), entry->bytes.size());
   }
   ok = std::fclose(file.release()) == 0 && ok;
-  ok = ok && std::rename(partial.c_str(), path.c_str()) == 0;
+  ok = ok && std::rename(partial.c_str(), target.c_str()) == 0;
   if (!ok) {
     const int error = errno;
     std::remove(partial.c_str());
