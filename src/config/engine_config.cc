@@ -12,7 +12,6 @@ namespace {
 
 constexpr int64_t kDefaultBatchedTokens = 512;
 constexpr int64_t kMaxBatchedTokens = int64_t{1} << 20;
-constexpr int kMaxSeqs = 4096;
 constexpr int kMaxThreads = 1024;
 constexpr int64_t kMaxBlocks = int64_t{1} << 30;
 
@@ -143,16 +142,26 @@ Result<int64_t> resolve_max_num_batched_tokens(const EngineConfig& engine) {
   return tokens;
 }
 
+KvLayout kv_layout(const ModelConfig& model, DType kv_cache_dtype, int block_size) {
+  return {.dtype = kv_cache_dtype,
+          .block_size = block_size,
+          .num_kv_heads = model.num_kv_heads,
+          .head_dim = model.head_dim,
+          .num_layers = model.num_layers};
+}
+
 int64_t kv_bytes_per_token(const ModelConfig& model, DType kv_cache_dtype) {
-  const int64_t scale_bytes = kv_cache_dtype == DType::kI8 ? 4 : 0;
-  const int64_t head_bytes = model.head_dim * size_of(kv_cache_dtype) + scale_bytes;
-  return 2 * int64_t{model.num_layers} * model.num_kv_heads * head_bytes;
+  // Whole: every part of a block is rounded up to 64 bytes.
+  const int block_size = EngineConfig{}.block_size;
+  return kv_layout(model, kv_cache_dtype, block_size).block_bytes() / block_size;
 }
 
 Result<int64_t> resolve_num_blocks(const EngineConfig& engine, const ModelConfig& model,
                                    int64_t max_model_len, int64_t available_memory) {
   const int64_t block_bytes =
-      kv_bytes_per_token(model, resolve_kv_cache_dtype(engine)) * engine.block_size;
+      kv_layout(model, resolve_kv_cache_dtype(engine), engine.block_size).block_bytes();
+  // So that the pool's bytes stay a number; allocating as much fails.
+  const int64_t most_blocks = std::min(kMaxBlocks, (int64_t{1} << 60) / block_bytes);
   const int64_t one_sequence = divide_up(max_model_len, engine.block_size);
   if (engine.num_blocks || engine.kv_cache_memory) {
     const int64_t blocks =
@@ -163,16 +172,18 @@ Result<int64_t> resolve_num_blocks(const EngineConfig& engine, const ModelConfig
           engine.num_blocks ? "--num-blocks" : "--kv-cache-memory", blocks,
           blocks * engine.block_size, max_model_len, one_sequence);
     }
-    return std::min(blocks, kMaxBlocks);
+    return std::min(blocks, most_blocks);
   }
   const int64_t affordable = available_memory / 2 / block_bytes;
   if (affordable < one_sequence) {
     return fail(
-        "the KV cache of one sequence of {} tokens takes {} MiB, half of the available "
-        "memory is {} MiB: lower --max-model-len or set --kv-cache-memory",
-        max_model_len, one_sequence * block_bytes >> 20, available_memory / 2 >> 20);
+        "the KV cache of one sequence of {} tokens takes {:.0f} MiB, half of the memory that the "
+        "weights leave is {} MiB: lower --max-model-len or set --kv-cache-memory",
+        max_model_len,
+        static_cast<double>(one_sequence) * static_cast<double>(block_bytes) / 0x1p20,
+        available_memory / 2 >> 20);
   }
-  return std::min({one_sequence * engine.max_num_seqs, affordable, kMaxBlocks});
+  return std::min({one_sequence * engine.max_num_seqs, affordable, most_blocks});
 }
 
 Result<int> resolve_threads(const EngineConfig& engine, int available_cpus) {
@@ -181,7 +192,7 @@ Result<int> resolve_threads(const EngineConfig& engine, int available_cpus) {
 }
 
 Result<> validate(const EngineConfig& engine) {
-  MR_TRY(check_range("--max-num-seqs", engine.max_num_seqs, 1, kMaxSeqs));
+  MR_TRY(check_range("--max-num-seqs", engine.max_num_seqs, 1, kMaxNumSeqs));
   // Attention tiles hold 16 positions, and a tile must not straddle blocks.
   if (engine.block_size < 16 || engine.block_size > 1024 || engine.block_size % 16 != 0) {
     return fail("--block-size: found {}, expected a multiple of 16 up to 1024", engine.block_size);

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "config/model_config.h"
 #include "tensor/dtype.h"
+#include "tensor/kv_layout.h"
 #include "tensor/weight_format.h"
 
 namespace millrace {
@@ -20,6 +21,9 @@ enum class Purpose : uint8_t { kGenerate, kForward };  // `forward` computes exa
 
 std::string_view name_of(ActivationQuantization value);
 std::string_view name_of(NumericClass value);
+
+// Most sequences of one step.
+inline constexpr int kMaxNumSeqs = 4096;
 
 // What was asked for. Absent means auto.
 struct EngineConfig {
@@ -65,13 +69,17 @@ bool resolve_int8_activations(const EngineConfig& engine, WeightFormat format);
 // Tokens of one step: auto is 512, at least max_num_seqs; a smaller value is an error.
 Result<int64_t> resolve_max_num_batched_tokens(const EngineConfig& engine);
 
-// Bytes that one KV position takes over all layers, scales of int8 included (one fp32 per head for
-// keys and one for values).
+// How the KV cache of a model lies in memory; its block_bytes() is the price of a block.
+KvLayout kv_layout(const ModelConfig& model, DType kv_cache_dtype, int block_size);
+
+// Bytes that one KV position takes over all layers, scales of int8 included, in a cache of the
+// default block size.
 int64_t kv_bytes_per_token(const ModelConfig& model, DType kv_cache_dtype);
 
 // Blocks of the KV pool. From --num-blocks; else from --kv-cache-memory; else enough for
-// max_num_seqs sequences of max_model_len, but at most half of `available_memory` (bytes), and at
-// least one sequence. Error: the pool cannot hold one sequence of max_model_len.
+// max_num_seqs sequences of max_model_len, but at most half of `available_memory` (bytes that the
+// weights leave), and at least one sequence. Error: the pool cannot hold one sequence of
+// max_model_len.
 Result<int64_t> resolve_num_blocks(const EngineConfig& engine, const ModelConfig& model,
                                    int64_t max_model_len, int64_t available_memory);
 

@@ -118,6 +118,40 @@ TEST(EngineConfig, KvBytes) {
   EXPECT_EQ(kv_bytes_per_token(small_model(), DType::kI8), 2 * 30 * 3 * (64 + 4));
 }
 
+TEST(EngineConfig, TheCacheStaysWithinItsMemory) {
+  // 16 positions of 10 one-byte codes: 160 bytes, which take 192.
+  ModelConfig model = small_model();
+  model.num_kv_heads = 1;
+  model.head_dim = 10;
+  const int64_t block_bytes = 30 * 2 * (192 + 64);
+  EXPECT_EQ(kv_layout(model, DType::kI8, 16).block_bytes(), block_bytes);
+  EXPECT_EQ(kv_bytes_per_token(model, DType::kI8), block_bytes / 16);
+  EngineConfig engine;
+  engine.kv_cache_dtype = DType::kI8;
+  for (const int64_t bytes : {20 * block_bytes - 1, 20 * block_bytes, 21 * block_bytes - 1}) {
+    engine.kv_cache_memory = bytes;
+    EXPECT_EQ(resolve_num_blocks(engine, model, 16, 0).value_or(0), bytes / block_bytes);
+  }
+}
+
+TEST(EngineConfig, AbsurdPoolsAreNumbersStill) {
+  ModelConfig model = small_model();
+  model.num_layers = 4096;
+  model.num_kv_heads = 65536;
+  model.head_dim = 16;
+  model.max_position_embeddings = int64_t{1} << 30;
+  EngineConfig engine;
+  engine.num_blocks = int64_t{1} << 30;
+  const auto blocks = resolve_num_blocks(engine, model, 16, 0);
+  ASSERT_TRUE(blocks) << error_of(blocks);
+  EXPECT_LE(*blocks, (int64_t{1} << 60) / kv_layout(model, DType::kF16, 16).block_bytes());
+  engine.num_blocks.reset();
+  EXPECT_EQ(error_of(resolve_num_blocks(engine, model, int64_t{1} << 30, int64_t{1} << 40)),
+            "the KV cache of one sequence of 1073741824 tokens takes 17592186044416 MiB, half of "
+            "the memory that the weights leave is 524288 MiB: lower --max-model-len or set "
+            "--kv-cache-memory");
+}
+
 TEST(EngineConfig, Blocks) {
   const ModelConfig model = small_model();
   const int64_t block_bytes = kv_bytes_per_token(model, DType::kF16) * 16;
