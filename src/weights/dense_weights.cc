@@ -23,8 +23,8 @@ class DensePlan {
       MR_TRY(attention(i, weights.layers[static_cast<size_t>(i)]));
       MR_TRY(mlp(i, weights.layers[static_cast<size_t>(i)]));
     }
-    MR_TRY(packer_.vector(tensor_name(style_, ModelTensor::kFinalNorm), hidden,
-                          &weights.final_norm));
+    MR_TRY(
+        packer_.vector(tensor_name(style_, ModelTensor::kFinalNorm), hidden, &weights.final_norm));
     if (config_.tie_word_embeddings) return {};
     return packer_.matrix(tensor_name(style_, ModelTensor::kHead), config_.vocab_size, hidden,
                           &weights.head);
@@ -76,6 +76,24 @@ class DensePlan {
   const NameStyle style_;
 };
 
+// A bias or norm that the configuration does not tell of would be left out of the arithmetic.
+Result<> check_rest(const Checkpoint& checkpoint, const ModelConfig& config, const Packer& packer) {
+  const NameStyle style = checkpoint.is_gguf() ? NameStyle::kGguf : NameStyle::kHuggingFace;
+  const std::string head = tensor_name(style, ModelTensor::kHead);
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    if (packer.takes(tensor) || is_constant(name) || !is_in_decoder(style, name)) continue;
+    // Some exports store the tied matrix twice.
+    if (config.tie_word_embeddings && name == head) continue;
+    return fail(
+        "tensor {} is there, but the configuration has no place for it, and without it the model "
+        "may compute something else; check {}",
+        name,
+        checkpoint.is_gguf() ? "the file's architecture and block_count"
+                             : "num_hidden_layers, attention_bias and mlp_bias in config.json");
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<DenseWeights> load_dense_weights(const Checkpoint& checkpoint, const ModelConfig& config,
@@ -84,6 +102,9 @@ Result<DenseWeights> load_dense_weights(const Checkpoint& checkpoint, const Mode
   Packer packer(checkpoint);
   if (auto planned = DensePlan(checkpoint, config, packer).model(weights); !planned) {
     return fail_in(checkpoint.path(), planned.error());
+  }
+  if (auto checked = check_rest(checkpoint, config, packer); !checked) {
+    return fail_in(checkpoint.path(), checked.error());
   }
   auto storage = packer.run(team, progress);
   if (!storage) return fail_in(checkpoint.path(), storage.error());

@@ -25,10 +25,10 @@ struct DenseLayerWeights {
   Linear q, k, v;                     // [heads*head_dim, hidden], [kv_heads*head_dim, hidden] twice
   const float* q_norm = nullptr;      // [head_dim], or null
   const float* k_norm = nullptr;
-  Linear o;                           // [hidden, heads*head_dim]
+  Linear o;                                    // [hidden, heads*head_dim]
   const float* post_attention_norm = nullptr;  // [hidden]
-  Linear gate, up;                    // [intermediate, hidden]
-  Linear down;                        // [hidden, intermediate]
+  Linear gate, up;                             // [intermediate, hidden]
+  Linear down;                                 // [hidden, intermediate]
 };
 
 // Views into `storage`.
@@ -39,14 +39,14 @@ struct DenseWeights {
   std::vector<DenseLayerWeights> layers;
   Buffer storage;
 
-  // Bytes of packed weights, all of them / those that a decode step streams (without the embedding,
-  // of which it reads one row per token, unless that is the head).
+  // Bytes of the packed weights, all of them.
   int64_t total_bytes() const { return static_cast<int64_t>(storage.size()); }
 };
 
-// Packs all weights of a checkpoint on all threads of `team`; mapped pages are let go of as they are
-// packed, so that the peak is the packed size and little more. Errors name the tensor: missing, of
-// another shape, of a type that is not a weight format.
+// Packs all weights of a checkpoint on all threads of `team`; mapped pages are let go of as they
+// are packed, so that the peak is the packed size and little more. Errors name the tensor: missing,
+// of another shape, of a type that is not a weight format; or there, in the decoder's namespace,
+// and of no use to this configuration (a bias or norm that would silently be left out).
 Result<DenseWeights> load_dense_weights(const Checkpoint& checkpoint, const ModelConfig& config,
                                         ThreadTeam& team, Progress& progress);
 

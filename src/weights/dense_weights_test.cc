@@ -1,13 +1,14 @@
 #include "weights/dense_weights.h"
 
+#include <gtest/gtest.h>
+
 #include <filesystem>
 #include <fstream>
-
-#include <gtest/gtest.h>
 
 #include "io/checkpoint_config.h"
 #include "io/safetensors.h"
 #include "tensor/packing.h"
+#include "weights/checkpoint_sizes.h"
 #include "weights/tensor_names.h"
 
 namespace millrace {
@@ -36,6 +37,9 @@ class DenseWeightsTest : public testing::Test {
   void write(const std::string& name, const std::vector<int64_t>& shape = {},
              DType dtype = DType::kBF16) {
     SafetensorsWriter writer;
+    for (const std::string& extra : extra_) {
+      writer.add(extra, DType::kF32, {64}, std::vector<float>(64));
+    }
     for (const auto& [tensor_name, tensor] : source_->tensors()) {
       if (tensor_name != name) {
         writer.add(tensor_name, tensor.dtype, tensor.shape, tensor.bytes);
@@ -63,6 +67,7 @@ class DenseWeightsTest : public testing::Test {
 
   fs::path folder_;
   std::unique_ptr<Safetensors> source_;
+  std::vector<std::string> extra_;  // vectors to be written beside the model's
 };
 
 TEST_F(DenseWeightsTest, PacksEveryRowAsTheCheckpointHasIt) {
@@ -98,6 +103,46 @@ TEST_F(DenseWeightsTest, ErrorsNameTheTensor) {
   write("model.layers.0.self_attn.q_norm.weight", {16}, DType::kI32);
   EXPECT_NE(error().find("tensor model.layers.0.self_attn.q_norm.weight"), std::string::npos)
       << error();
+}
+
+TEST_F(DenseWeightsTest, TensorsThatWouldBeLeftOutAreErrors) {
+  for (const char* extra :
+       {"model.layers.1.self_attn.q_proj.bias", "model.layers.0.mlp.gate_proj.bias",
+        "model.layers.0.post_feedforward_layernorm.weight",
+        "model.layers.99.input_layernorm.weight", "lm_head.bias", "model.norm.bias"}) {
+    extra_ = {extra};
+    write("");
+    EXPECT_NE(error().find(fmt::format(
+                  ": tensor {} is there, but the configuration has no place for it", extra)),
+              std::string::npos)
+        << error();
+  }
+}
+
+TEST_F(DenseWeightsTest, TensorsThatSayNothingAreLeftOut) {
+  // The head is tied, and the last one belongs to another task.
+  extra_ = {"model.layers.0.self_attn.rotary_emb.inv_freq", "lm_head.weight", "score.weight"};
+  write("");
+  EXPECT_EQ(error(), "");
+}
+
+TEST(CheckpointSizes, AreWhatPackingTakes) {
+  const auto checkpoint =
+      Checkpoint::open((fs::path(MILLRACE_TEST_DATA) / "golden" / "qwen3").string());
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  const auto config = read_model_config(*checkpoint);
+  ASSERT_TRUE(config) << config.error().message;
+  ThreadTeam team(1, 1);
+  NoProgress progress;
+  const auto weights = load_dense_weights(*checkpoint, *config, team, progress);
+  ASSERT_TRUE(weights) << weights.error().message;
+  // Each tensor begins at a multiple of 64 bytes.
+  const auto gaps = 64 * static_cast<int64_t>(checkpoint->tensors().size());
+  EXPECT_LE(packed_bytes(*checkpoint), weights->total_bytes());
+  EXPECT_GE(packed_bytes(*checkpoint) + gaps, weights->total_bytes());
+  int64_t elements = 0;
+  for (const auto& [name, tensor] : checkpoint->tensors()) elements += tensor.num_elements();
+  EXPECT_EQ(num_parameters(*checkpoint), elements);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tensor/packing.h"
+#include "weights/checkpoint_sizes.h"
 
 namespace millrace {
 namespace {
@@ -41,9 +42,10 @@ Result<const CheckpointTensor*> Packer::find(const std::string& name,
   return tensor;
 }
 
-int64_t Packer::reserve(int64_t bytes) {
+int64_t Packer::reserve(const CheckpointTensor& tensor) {
   const int64_t offset = reserved_;
-  reserved_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  reserved_ += (packed_bytes(tensor) + kAlignment - 1) / kAlignment * kAlignment;
+  taken_.insert(&tensor);
   return offset;
 }
 
@@ -52,7 +54,7 @@ Result<> Packer::matrix(const std::string& name, int64_t n, int64_t k, PackedMat
   auto layout = packed_layout(*tensor->weight_format(), n, k);
   if (!layout) return fail("tensor {}: {}", name, layout.error().message);
   *target = *layout;
-  matrices_.push_back({tensor, target, reserve(target->total_bytes())});
+  matrices_.push_back({tensor, target, reserve(*tensor)});
   return {};
 }
 
@@ -62,7 +64,7 @@ Result<> Packer::vector(const std::string& name, int64_t size, const float** tar
     return fail("tensor {} is of type {}; a vector must be F32, F16 or BF16", name,
                 tensor->type_name());
   }
-  vectors_.push_back({tensor, target, reserve(size * int64_t{sizeof(float)})});
+  vectors_.push_back({tensor, target, reserve(*tensor)});
   return {};
 }
 
@@ -91,7 +93,8 @@ void Packer::pack_matrices(ThreadTeam& team, Progress& progress) const {
   std::vector<std::atomic<int64_t>> left(matrices_.size());
   for (size_t i = 0; i < matrices_.size(); ++i) {
     const PackedMatrix& matrix = *matrices_[i].target;
-    const int64_t run = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, matrix.panel_bytes()));
+    const int64_t run =
+        std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, matrix.panel_bytes()));
     for (int64_t begin = 0; begin < matrix.num_panels(); begin += run) {
       pieces.push_back({&matrices_[i], begin, std::min(begin + run, matrix.num_panels()), i});
       left[i].fetch_add(1, std::memory_order_relaxed);
@@ -107,7 +110,9 @@ void Packer::pack_matrices(ThreadTeam& team, Progress& progress) const {
       std::byte* dst = const_cast<std::byte*>(matrix.panel(piece.panel_begin));
       pack_panels({{.format = *tensor.weight_format(), .data = tensor.bytes.data(), .n = matrix.n}},
                   matrix, piece.panel_begin, piece.panel_end, dst);
-      // The piece's own pages at once, those that it shares with its neighbours with the last piece.
+      // Pages at once, from the one in which the piece begins to the last that it fills; if the
+      // neighbour before is not done with the first, it reads that again. What is left goes with
+      // the matrix's last piece.
       const int64_t row_bytes = static_cast<int64_t>(tensor.bytes.size()) / matrix.n;
       const int64_t row_begin = piece.panel_begin * kPanelWidth;
       const int64_t row_end = std::min(piece.panel_end * kPanelWidth, matrix.n);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "base/buffer.h"
@@ -27,8 +28,8 @@ class Packer {
   // A vector of fp32: norm weights, biases. F32, F16 and BF16 tensors are taken.
   Result<> vector(const std::string& name, int64_t size, const float** target);
 
-  // As vector(), but leaves `target` null if the checkpoint has no such tensor.
-  Result<> optional_vector(const std::string& name, int64_t size, const float** target);
+  // True if the tensor was planned.
+  bool takes(const CheckpointTensor& tensor) const { return taken_.contains(&tensor); }
 
   // Packs everything that was planned and returns the memory that the views point into. Pages of
   // the checkpoint are let go of as soon as they were packed.
@@ -48,12 +49,14 @@ class Packer {
 
   Result<const CheckpointTensor*> find(const std::string& name,
                                        const std::vector<int64_t>& shape) const;
-  int64_t reserve(int64_t bytes);
+  // Room for the tensor's packed bytes; gives where it begins.
+  int64_t reserve(const CheckpointTensor& tensor);
   void pack_matrices(ThreadTeam& team, Progress& progress) const;
 
   const Checkpoint& checkpoint_;
   std::vector<MatrixJob> matrices_;
   std::vector<VectorJob> vectors_;
+  std::unordered_set<const CheckpointTensor*> taken_;
   int64_t reserved_ = 0;
 };
 
