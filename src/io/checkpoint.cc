@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "io/files.h"
 #include "io/json.h"
 #include "io/model_path.h"
 #include "io/safetensors.h"
@@ -11,11 +12,6 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
 
 std::variant<WeightFormat, DType> type_of(DType dtype) {
   switch (dtype) {
@@ -43,7 +39,7 @@ std::string parent_of(const fs::path& path) {
 }
 
 Result<Place> locate(const std::string& path) {
-  if (!is_there(path)) return fail("{}: no such file or folder", path);
+  if (!path_exists(path)) return fail("{}: no such file or folder", path);
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
     if (path.ends_with(".safetensors") || path.ends_with(".safetensors.index.json")) {
@@ -51,7 +47,7 @@ Result<Place> locate(const std::string& path) {
     }
     return Place{true, path, parent_of(path)};
   }
-  if (is_there(fs::path(path) / "config.json")) return Place{false, path, path};
+  if (path_exists(fs::path(path) / "config.json")) return Place{false, path, path};
   auto gguf = find_gguf_in(path);
   if (!gguf) return fail("{}: no config.json in this folder, and {}", path, gguf.error().message);
   return Place{true, *gguf, path};
@@ -91,7 +87,7 @@ Result<Checkpoint> Checkpoint::open(const std::string& path) {
   const fs::path folder(place.folder);
   MR_ASSIGN(result.config_json_, read_json_file((folder / "config.json").string()));
   const fs::path generation = folder / "generation_config.json";
-  if (is_there(generation)) {
+  if (path_exists(generation)) {
     MR_ASSIGN(result.generation_config_json_, read_json_file(generation.string()));
   }
   MR_ASSIGN(Safetensors safetensors, Safetensors::open(place.file));

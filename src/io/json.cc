@@ -52,22 +52,31 @@ size_t too_deep_at(std::string_view text, int max_depth) {
   return std::string_view::npos;
 }
 
-}  // namespace
-
-Result<nlohmann::json> parse_json(std::string_view text, int max_depth) {
+template <typename Json>
+Result<Json> parse(std::string_view text, int max_depth) {
   const size_t deep = too_deep_at(text, max_depth);
   if (deep != std::string_view::npos) {
     const Position at = position_of(text, deep + 1);
     return fail("line {}, column {}: nested deeper than {} levels", at.line, at.column, max_depth);
   }
   try {
-    return nlohmann::json::parse(text.begin(), text.end());
+    return Json::parse(text.begin(), text.end());
   } catch (const nlohmann::json::parse_error& error) {
     const Position at = position_of(text, error.byte);
     return fail("line {}, column {}: not valid JSON", at.line, at.column);
   } catch (const nlohmann::json::exception&) {
     return fail("not valid JSON: a number is out of range");
   }
+}
+
+}  // namespace
+
+Result<nlohmann::json> parse_json(std::string_view text, int max_depth) {
+  return parse<nlohmann::json>(text, max_depth);
+}
+
+Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text, int max_depth) {
+  return parse<nlohmann::ordered_json>(text, max_depth);
 }
 
 Result<nlohmann::json> read_json_file(const std::string& path, int max_depth) {

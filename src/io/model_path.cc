@@ -4,16 +4,12 @@
 #include <optional>
 
 #include "base/env.h"
+#include "io/files.h"
 
 namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
 
 bool is_folder(const fs::path& path) {
   std::error_code ignored;
@@ -24,13 +20,13 @@ bool is_folder(const fs::path& path) {
 std::optional<std::string> look_in(const fs::path& folder, const std::string& name) {
   const fs::path plain = folder / name;
   if (is_folder(plain)) {
-    if (is_there(plain / "config.json")) return plain.string();
+    if (path_exists(plain / "config.json")) return plain.string();
     if (const auto gguf = find_gguf_in(plain.string())) return *gguf;
-  } else if (is_there(plain)) {
+  } else if (path_exists(plain)) {
     return plain.string();
   }
   const fs::path file = folder / (name + ".gguf");
-  if (is_there(file)) return file.string();
+  if (path_exists(file)) return file.string();
   return std::nullopt;
 }
 
@@ -52,7 +48,7 @@ Result<std::string> resolve_model_path(std::string_view name,
                                        const std::vector<std::string>& dirs) {
   if (name.empty()) return fail("the model's name is empty; expected a path or a name");
   const std::string wanted(name);
-  if (is_there(wanted)) return wanted;
+  if (path_exists(wanted)) return wanted;
   // A path that leads nowhere is not searched for elsewhere.
   const bool is_name = wanted.find('/') == std::string::npos && wanted != "..";
   if (!is_name) return fail("{}: no such file or folder", wanted);

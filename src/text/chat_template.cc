@@ -2,6 +2,7 @@
 
 #include <ctime>
 
+#include "io/json.h"
 #include "text/rust_text.h"
 
 namespace millrace {
@@ -52,16 +53,9 @@ bool has_null_field(const ordered_json& messages) {
 // JSON text -> object; false if it is no text or not the text of an object.
 bool parse_arguments(ordered_json& arguments) {
   if (!arguments.is_string()) return false;
-  ordered_json parsed;
-  try {
-    parsed = ordered_json::parse(
-        arguments.get_ref<const std::string&>(),
-        [](int depth, ordered_json::parse_event_t, ordered_json&) { return depth < kMaxDepth; });
-  } catch (const ordered_json::exception&) {
-    return false;
-  }
-  if (!parsed.is_object()) return false;
-  arguments = std::move(parsed);
+  auto parsed = parse_ordered_json(arguments.get_ref<const std::string&>(), kMaxDepth);
+  if (!parsed || !parsed->is_object()) return false;
+  arguments = std::move(*parsed);
   return true;
 }
 

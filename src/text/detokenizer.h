@@ -11,8 +11,6 @@ namespace millrace {
 
 struct DetokenizerOptions {
   bool skip_special_tokens = true;
-  // The ids begin a text, rather than go on after a prompt: SentencePiece's leading space goes.
-  bool at_text_start = false;
 };
 
 // The deltas of push() joined with that of flush() are the text of all ids. A delta has U+FFFD only
@@ -30,7 +28,6 @@ class Detokenizer {
  private:
   Tokenizer tokenizer_;
   DetokenizerOptions options_;
-  bool strip_next_space_;
   Utf8Stream stream_;
 };
 

@@ -17,8 +17,7 @@ size_t beginning_at_end(std::string_view text, std::string_view stop) {
 
 }  // namespace
 
-StopMatcher::StopMatcher(std::vector<std::string> stops, bool include_stop)
-    : stops_(std::move(stops)), include_stop_(include_stop) {
+StopMatcher::StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {
   std::erase_if(stops_, [](const std::string& stop) { return stop.empty(); });
 }
 
@@ -39,7 +38,7 @@ StopMatcher::Shown StopMatcher::push(std::string_view delta) {
   }
   if (first) {
     stopped_ = true;
-    const size_t shown = include_stop_ ? first_end : first_end - first->size();
+    const size_t shown = first_end - first->size();
     return {std::exchange(held_, {}).substr(0, shown), *first};
   }
 

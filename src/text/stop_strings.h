@@ -13,12 +13,13 @@ namespace millrace {
 class StopMatcher {
  public:
   struct Shown {
-    std::string text;                 // to show now
-    std::optional<std::string> stop;  // set once a stop string is found; nothing is shown after it
+    std::string text;  // to show now
+    std::optional<std::string>
+        stop;  // set once a stop string is found; it and what follows are not shown
   };
 
-  // Empty strings are ignored. `include_stop`: the stop string itself is shown too.
-  explicit StopMatcher(std::vector<std::string> stops, bool include_stop = false);
+  // Empty strings are ignored.
+  explicit StopMatcher(std::vector<std::string> stops);
 
   Shown push(std::string_view delta);
   // The end of the text without a stop: what was held back.
@@ -28,7 +29,6 @@ class StopMatcher {
 
  private:
   std::vector<std::string> stops_;
-  bool include_stop_;
   bool stopped_ = false;
   std::string held_;
 };

@@ -14,9 +14,8 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-Outcome run(const std::vector<std::string>& stops, const std::string& text, size_t step,
-            bool include_stop = false) {
-  StopMatcher matcher(stops, include_stop);
+Outcome run(const std::vector<std::string>& stops, const std::string& text, size_t step) {
+  StopMatcher matcher(stops);
   Outcome out;
   for (size_t at = 0; at < text.size() && !matcher.stopped(); at += step) {
     const auto shown = matcher.push(text.substr(at, step));
@@ -62,9 +61,9 @@ TEST(StopMatcher, HoldsBackOnlyWhatMayBecomeAStop) {
 }
 
 TEST(StopMatcher, ShowsNothingAfterTheStop) {
-  StopMatcher matcher({"."}, true);
+  StopMatcher matcher({"."});
   const auto shown = matcher.push("One. Two.");
-  EXPECT_EQ(shown.text, "One.");
+  EXPECT_EQ(shown.text, "One");
   EXPECT_EQ(shown.stop, ".");
   EXPECT_EQ(matcher.push("Three").text, "");
   EXPECT_EQ(matcher.flush(), "");

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "config/model_config.h"
+#include "io/files.h"
 #include "io/gguf.h"
 #include "io/json.h"
 #include "io/mapped_file.h"
@@ -22,11 +24,6 @@ std::string_view text_of(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
-bool exists(const std::string& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
 // The contents of a file, unpacked if its name ends in .gz.
 Result<std::string> read_text(const std::string& path) {
   MR_ASSIGN(const MappedFile file, MappedFile::open(path));
@@ -41,20 +38,11 @@ Result<std::string> read_text(const std::string& path) {
 
 // The eos_token_id of config.json or generation_config.json: a number, a list, or nothing.
 Result<std::vector<int64_t>> end_ids_in(const std::string& path) {
-  std::vector<int64_t> ids;
-  if (!exists(path)) return ids;
+  if (!path_exists(path)) return std::vector<int64_t>{};
   MR_ASSIGN(const json config, read_json_file(path));
-  if (!config.is_object() || !config.contains("eos_token_id")) return ids;
-  const json& value = config["eos_token_id"];
-  const json list = value.is_array() ? value : json::array({value});
-  for (const json& id : list) {
-    if (id.is_null()) continue;
-    if (!id.is_number_integer()) {
-      return fail("{}: eos_token_id is a {}; expected an integer or a list of them", path,
-                  id.type_name());
-    }
-    ids.push_back(id.get<int64_t>());
-  }
+  const bool has_field = config.is_object() && config.contains("eos_token_id");
+  auto ids = parse_eos_token_ids(has_field ? &config["eos_token_id"] : nullptr);
+  if (!ids) return fail_in(path, ids.error());
   return ids;
 }
 
@@ -62,12 +50,12 @@ Result<std::vector<int64_t>> end_ids_in(const std::string& path) {
 Result<> read_template_files(const std::string& folder,
                              std::map<std::string, std::string>& templates) {
   const std::string jinja = folder + "/chat_template.jinja";
-  if (exists(jinja)) {
+  if (path_exists(jinja)) {
     MR_ASSIGN(templates["default"], read_text(jinja));
     return {};
   }
   const std::string as_json = folder + "/chat_template.json";
-  if (!templates.empty() || !exists(as_json)) return {};
+  if (!templates.empty() || !path_exists(as_json)) return {};
   MR_ASSIGN(const json root, read_json_file(as_json));
   if (root.is_object() && root.contains("chat_template") && root["chat_template"].is_string()) {
     templates["default"] = root["chat_template"].get<std::string>();
@@ -133,16 +121,15 @@ void TextModel::add_end_id(int64_t id) {
   if (at == end_ids_.end() || *at != id) end_ids_.insert(at, static_cast<int32_t>(id));
 }
 
-bool TextModel::is_end(int32_t id) const {
-  return std::binary_search(end_ids_.begin(), end_ids_.end(), id);
-}
-
 Result<> TextModel::read_bos(const TokenizerConfig& config) {
   if (const auto bos = config.special_token("bos_token")) bos_id_ = tokenizer_.token_id(*bos);
   // The post-processor of a tokenizer.json may put BOS in front, whatever the configuration says.
   MR_ASSIGN(const auto plain, tokenizer_.encode("a"));
   MR_ASSIGN(const auto processed, tokenizer_.encode("a", {.add_special_tokens = true}));
-  if (!plain.empty() && processed.front() != plain.front()) {
+  // A hostile one may also leave nothing of the text.
+  const bool adds_front =
+      !processed.empty() && !plain.empty() && processed.front() != plain.front();
+  if (adds_front) {
     if (!bos_id_) bos_id_ = processed.front();
     adds_bos_ = *bos_id_ == processed.front();
   }
@@ -193,6 +180,7 @@ Result<TextModel> TextModel::from_gguf(const GgufMetadata& metadata) {
   MR_ASSIGN(const std::string kind, metadata.get_string("tokenizer.ggml.model"));
   // Files that say nothing: these two families were trained with BOS.
   const bool usual = kind == "llama" || pre.value_or("") == "llama-bpe";
+  model.source_ = pre ? kind + "/" + *pre : kind;
   model.adds_bos_ = flag.value_or(usual) && model.bos_id_;
 
   constexpr std::string_view kPrefix = "tokenizer.chat_template";
@@ -210,7 +198,7 @@ Result<TextModel> TextModel::open_tokenizer_json(const std::string& file,
                                                  const std::string& folder) {
   TokenizerConfig config;
   const std::string config_file = folder + "/tokenizer_config.json";
-  if (exists(config_file)) {
+  if (path_exists(config_file)) {
     MR_ASSIGN(const std::string text, read_text(config_file));
     auto parsed = parse_tokenizer_config(text);
     if (!parsed) return fail_in(config_file, parsed.error());
@@ -220,6 +208,7 @@ Result<TextModel> TextModel::open_tokenizer_json(const std::string& file,
   MR_ASSIGN(const std::string text, read_text(file));
   auto model = from_json(text, config);
   if (!model) return fail_in(file, model.error());
+  model->source_ = fs::path(file).filename().string();
   for (const char* name : {"config.json", "generation_config.json"}) {
     MR_ASSIGN(const auto ids, end_ids_in(folder + "/" + name));
     for (const int64_t id : ids) model->add_end_id(id);
@@ -230,7 +219,7 @@ Result<TextModel> TextModel::open_tokenizer_json(const std::string& file,
 Result<TextModel> TextModel::open_folder(const std::string& folder) {
   for (const char* name : {"tokenizer.json", "tokenizer.json.gz"}) {
     const std::string file = folder + "/" + name;
-    if (exists(file)) return open_tokenizer_json(file, folder);
+    if (path_exists(file)) return open_tokenizer_json(file, folder);
   }
   const auto gguf = find_gguf_in(folder);
   if (gguf) return open(*gguf);
@@ -245,10 +234,12 @@ Result<TextModel> TextModel::open(const std::string& path) {
   if (fs::is_directory(path, ignored)) return open_folder(path);
   const std::string folder =
       fs::path(path).has_parent_path() ? fs::path(path).parent_path().string() : std::string(".");
+  if (path.ends_with(".safetensors") || path.ends_with(".safetensors.index.json")) {
+    return open_folder(folder);
+  }
   if (path.ends_with(".json") || path.ends_with(".json.gz")) {
     return open_tokenizer_json(path, folder);
   }
-  if (path.ends_with(".safetensors")) return open_folder(folder);
   MR_ASSIGN(const Gguf gguf, Gguf::open(path));
   auto model = from_gguf(gguf.metadata());
   if (!model) return fail_in(path, model.error());
@@ -259,11 +250,7 @@ Result<ChatTemplate> TextModel::chat_template(bool with_tools) const {
   auto found = chat_templates_.end();
   if (with_tools) found = chat_templates_.find("tool_use");
   if (found == chat_templates_.end()) found = chat_templates_.find("default");
-  if (found == chat_templates_.end()) {
-    return fail(
-        "the model has no chat template; use --no-chat-template for plain completion, or "
-        "give one with --chat-template");
-  }
+  if (found == chat_templates_.end()) return fail("the model has no chat template");
   return ChatTemplate::compile(found->second, special_tokens_);
 }
 

@@ -19,8 +19,9 @@ namespace millrace {
 
 class TextModel {
  public:
-  // `path`: a tokenizer.json (or tokenizer.json.gz), a Hugging Face folder, a folder with one GGUF
-  // model, or a GGUF file. Errors name the file that is missing or wrong.
+  // `path`: a tokenizer.json (or tokenizer.json.gz), a Hugging Face folder, a file of weights in
+  // one (.safetensors, .safetensors.index.json), a folder with one GGUF model, or a GGUF file.
+  // Errors name the file that is missing or wrong.
   static Result<TextModel> open(const std::string& path);
   // From the metadata of a GGUF model that is open already.
   static Result<TextModel> from_gguf(const GgufMetadata& metadata);
@@ -30,6 +31,12 @@ class TextModel {
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
 
+  // What the tokenizer was made from: the name of its file, or a GGUF file's "gpt2/llama-bpe".
+  // Empty after from_json().
+  const std::string& source() const { return source_; }
+
+  // True if chat_template() finds one for chats without tools; it need not compile.
+  bool has_chat_template() const { return chat_templates_.contains("default"); }
   // The template for a chat with or without tools. Error: the model has none, or it does not
   // compile.
   Result<ChatTemplate> chat_template(bool with_tools = false) const;
@@ -40,13 +47,9 @@ class TextModel {
   // wants one, also when the text already begins with it. Chats are encoded by ChatTemplate.
   Result<std::vector<int32_t>> encode_prompt(std::string_view text) const;
 
-  std::optional<int32_t> bos_id() const { return bos_id_; }
-  bool adds_bos() const { return adds_bos_; }
-
   // All end tokens that the model declares, ascending: eos of the tokenizer, the lists of
   // config.json and generation_config.json, GGUF's eos, eot and eom. Generation stops on any.
   const std::vector<int32_t>& end_ids() const { return end_ids_; }
-  bool is_end(int32_t id) const;
 
  private:
   explicit TextModel(Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
@@ -57,6 +60,7 @@ class TextModel {
   void add_end_id(int64_t id);
 
   Tokenizer tokenizer_;
+  std::string source_;
   nlohmann::ordered_json special_tokens_ = nlohmann::ordered_json::object();
   std::map<std::string, std::string> chat_templates_;
   std::optional<int32_t> bos_id_;

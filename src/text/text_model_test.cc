@@ -89,7 +89,6 @@ TEST(TextModel, BosComesExactlyOnce) {
     ASSERT_TRUE(model) << model.error().message;
     EXPECT_EQ(model->encode_prompt("ab").value(), c.plain);
     EXPECT_EQ(model->encode_prompt("<s>ab").value(), (Ids{3, 2}));
-    EXPECT_EQ(model->bos_id(), 3);
   }
   // The post-processor is enough: no configuration names BOS.
   const auto bare = TextModel::from_json(small_tokenizer(true), {});
@@ -99,9 +98,10 @@ TEST(TextModel, BosComesExactlyOnce) {
 TEST(TextModel, GoldenTokenizersKnowTheirBos) {
   // DeepSeek's configuration asks for BOS though its tokenizer.json has no post-processor for it.
   EXPECT_EQ(golden::tokenizer("deepseek_v3")->encode_prompt("Hi").value().front(), 0);
-  EXPECT_FALSE(golden::tokenizer("qwen3")->adds_bos());
-  EXPECT_FALSE(golden::tokenizer("smollm2")->adds_bos());
-  EXPECT_EQ(golden::tokenizer("smollm2")->bos_id(), 1);
+  for (const char* name : {"qwen3", "smollm2"}) {
+    const TextModel& model = *golden::tokenizer(name);
+    EXPECT_EQ(model.encode_prompt("Hi").value(), model.tokenizer().encode("Hi").value()) << name;
+  }
 }
 
 TEST(TextModel, OpensAFolderAndUnitesItsEndTokens) {
@@ -112,17 +112,37 @@ TEST(TextModel, OpensAFolderAndUnitesItsEndTokens) {
                    "chat_template": [{"name": "default", "template": "plain"},
                                      {"name": "tool_use", "template": "tools"}]})");
   folder.write("config.json", R"({"eos_token_id": 1})");
-  folder.write("generation_config.json", R"({"eos_token_id": [4, 2, null]})");
+  folder.write("generation_config.json", R"({"eos_token_id": [4, 2]})");
   const auto model = TextModel::open(folder.path());
   ASSERT_TRUE(model) << model.error().message;
   EXPECT_EQ(model->end_ids(), (Ids{1, 2, 4}));
-  EXPECT_TRUE(model->is_end(2));
-  EXPECT_FALSE(model->is_end(0));
+  EXPECT_EQ(model->source(), "tokenizer.json");
   EXPECT_EQ(model->chat_template().value().render({}).value(), "plain");
   EXPECT_EQ(model->chat_template(true).value().render({}).value(), "tools");
 
   folder.write("chat_template.jinja", "own file {{ eos_token }}");
   EXPECT_EQ(TextModel::open(folder.path())->chat_template()->render({}).value(), "own file </s>");
+}
+
+TEST(TextModel, OpensTheFolderOfAFileOfWeights) {
+  const Folder folder;
+  folder.write("tokenizer.json", small_tokenizer(false));
+  for (const char* name : {"model.safetensors", "model.safetensors.index.json"}) {
+    const auto model = TextModel::open(folder.path() + "/" + name);
+    ASSERT_TRUE(model) << model.error().message;
+    EXPECT_EQ(model->tokenizer().vocabulary_size(), 5);
+    EXPECT_FALSE(model->has_chat_template());
+  }
+}
+
+// A post-processor that leaves nothing of the text.
+TEST(TextModel, APostProcessorMayReturnNothing) {
+  nlohmann::json json = nlohmann::json::parse(small_tokenizer(true));
+  json["post_processor"]["single"] = nlohmann::json::array();
+  const auto model = TextModel::from_json(json.dump(), {});
+  if (model) {
+    EXPECT_EQ(model->encode_prompt("ab").value(), Ids{2});
+  }
 }
 
 TEST(TextModel, ErrorsNameTheFile) {
@@ -147,7 +167,7 @@ TEST(TextModel, ErrorsNameTheFile) {
   EXPECT_NE(error().find("chat_template must be"), std::string::npos) << error();
   folder.write("tokenizer_config.json", "{}");
   folder.write("generation_config.json", R"({"eos_token_id": "</s>"})");
-  EXPECT_NE(error().find("generation_config.json: eos_token_id is a string"), std::string::npos);
+  EXPECT_NE(error().find("generation_config.json: field eos_token_id: found"), std::string::npos);
   EXPECT_NE(TextModel::open(folder.path() + "/none.gguf").error().message.find("none.gguf"),
             std::string::npos);
 }
@@ -173,6 +193,7 @@ TEST(TextModel, ReadsGgufMetadata) {
   const auto model = TextModel::from_gguf(metadata);
   ASSERT_TRUE(model) << model.error().message;
   EXPECT_EQ(model->end_ids(), (Ids{4, 5}));
+  EXPECT_EQ(model->source(), "gpt2/llama-bpe");
   EXPECT_EQ(model->encode_prompt("ab</s>").value(), (Ids{3, 2, 4}));
   EXPECT_EQ(model->chat_template()->render({}).value(), "<s>plain</s>");
   EXPECT_EQ(model->chat_template(true)->render({}).value(), "tools");

@@ -87,8 +87,6 @@ int Tokenizer::flags(int32_t id) const {
   return id < 0 ? 0 : mrt_tokenizer_token_flags(handle(), static_cast<uint32_t>(id));
 }
 
-bool Tokenizer::has_token(int32_t id) const { return flags(id) & MRT_TOKEN_EXISTS; }
-
 bool Tokenizer::is_special(int32_t id) const { return flags(id) & MRT_TOKEN_SPECIAL; }
 
 std::optional<int32_t> Tokenizer::token_id(std::string_view token) const {

@@ -59,7 +59,6 @@ class Tokenizer {
 
   // Highest id + 1. A model's logits may have more rows.
   int64_t vocabulary_size() const;
-  bool has_token(int32_t id) const;
   bool is_special(int32_t id) const;
   std::optional<int32_t> token_id(std::string_view token) const;
 
