@@ -49,8 +49,15 @@ struct Outcome {
   int64_t preempted = 0;
 };
 
-Result<Outcome> run(const std::string& model, const Layout& layout) {
+struct Model {
+  const char* name;
+  const char* file = "";
+  ActivationQuantization activations = ActivationQuantization::kAuto;
+};
+
+Result<Outcome> run(const Model& model, const Layout& layout) {
   EngineConfig config;
+  config.activation_quantization = model.activations;
   config.threads = layout.threads;
   config.max_model_len = 128;
   config.max_num_seqs = layout.max_num_seqs;
@@ -58,8 +65,9 @@ Result<Outcome> run(const std::string& model, const Layout& layout) {
       std::max<int64_t>(layout.max_num_batched_tokens, layout.max_num_seqs);
   config.block_size = layout.block_size;
   config.num_blocks = layout.num_tokens / layout.block_size;
+  const std::string path = std::string(MILLRACE_TEST_DATA) + "/golden/" + model.name + model.file;
   NoProgress progress;
-  MR_ASSIGN(LoadedModel loaded, load_model(model, config, progress));
+  MR_ASSIGN(LoadedModel loaded, load_model(path, config, progress));
   EngineOptions options;
   options.num_blocks = loaded.num_blocks;
   options.block_size = loaded.block_size;
@@ -86,8 +94,14 @@ Result<Outcome> run(const std::string& model, const Layout& layout) {
 }
 
 TEST(EngineOnAModel, TheSameBytesInEveryLayout) {
-  for (const char* name : {"llama_gqa", "qwen3"}) {
-    const std::string model = std::string(MILLRACE_TEST_DATA) + "/golden/" + name;
+  const Model models[] = {
+      {"llama_gqa"},
+      {"qwen3"},
+      {"mixed_formats", "/model.gguf", ActivationQuantization::kInt8},
+      {"mixed_formats", "/model.gguf", ActivationQuantization::kNone},
+  };
+  for (const Model& model : models) {
+    SCOPED_TRACE(fmt::format("{}, {}", model.name, name_of(model.activations)));
     const auto alone = run(model, {.name = "one at a time", .max_num_seqs = 1});
     ASSERT_TRUE(alone.has_value()) << alone.error().message;
     ASSERT_EQ(alone->answers.size(), 14u);
@@ -104,7 +118,7 @@ TEST(EngineOnAModel, TheSameBytesInEveryLayout) {
     for (const Layout& layout : layouts) {
       const auto outcome = run(model, layout);
       ASSERT_TRUE(outcome.has_value()) << layout.name << ": " << outcome.error().message;
-      EXPECT_EQ(outcome->answers, alone->answers) << name << ", " << layout.name;
+      EXPECT_EQ(outcome->answers, alone->answers) << layout.name;
       EXPECT_EQ(outcome->preempted > 0, layout.num_tokens == 160) << layout.name;
     }
   }

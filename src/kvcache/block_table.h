@@ -20,9 +20,6 @@ class BlockTable {
 
   std::span<const int32_t> blocks() const { return blocks_; }
 
-  // Tokens that the present blocks have room for.
-  int64_t capacity() const { return static_cast<int64_t>(blocks_.size()) * pool_->block_size(); }
-
   // Makes room for `num_tokens` tokens in all. False, and nothing changed, if the pool has too few
   // free blocks.
   bool grow_to(int64_t num_tokens);
