@@ -15,8 +15,10 @@
 #include "cli/bench_report.h"
 #include "cli/engine_flags.h"
 #include "cli/interrupt.h"
+#include "cli/model_context.h"
 #include "cli/output.h"
 #include "io/checkpoint.h"
+#include "io/model_path.h"
 #include "runtime/load_model.h"
 
 namespace millrace {
@@ -37,10 +39,11 @@ struct BenchFlags {
   EngineFlags engine;
 };
 
-Result<> check(const char* flag, const std::vector<int64_t>& values, int64_t least) {
+Result<> check(const char* flag, const std::vector<int64_t>& values, int64_t least,
+               int64_t most = kMaxValue) {
   for (const int64_t value : values) {
-    if (value < least || value > kMaxValue) {
-      return fail("{} {}: expected {} to {}", flag, value, least, kMaxValue);
+    if (value < least || value > most) {
+      return fail("{} {}: expected {} to {}", flag, value, least, most);
     }
   }
   return {};
@@ -50,7 +53,7 @@ Result<> check(const BenchFlags& flags) {
   MR_TRY(check("-p", flags.prompts, 0));
   MR_TRY(check("-n", flags.generated, 0));
   MR_TRY(check("-d", flags.depths, 0));
-  MR_TRY(check("-b", flags.batches, 1));
+  MR_TRY(check("-b", flags.batches, 1, kMaxNumSeqs));
   MR_TRY(check("-r", {flags.repeats}, 1));
   return {};
 }
@@ -70,8 +73,25 @@ std::vector<BenchTest> tests_of(const BenchFlags& flags) {
   return tests;
 }
 
+// Error: a test does not fit into the model's context, or into a step.
+Result<> check_tests(const std::vector<BenchTest>& tests, int64_t context,
+                     const EngineConfig& config) {
+  const int64_t step = config.max_num_batched_tokens.value_or(kMaxNumSeqs);
+  for (const BenchTest& test : tests) {
+    if (test.depth + test.length > context) {
+      return fail("-d {} {} {} needs {} tokens; the context is {} tokens", test.depth,
+                  test.decode ? "-n" : "-p", test.length, test.depth + test.length, context);
+    }
+    if (test.batch > step) {
+      return fail("-b {} needs steps of {} tokens; --max-num-batched-tokens is {}", test.batch,
+                  test.batch, step);
+    }
+  }
+  return {};
+}
+
 // Context, sequences and pool that the tests need.
-void size_for_tests(const std::vector<BenchTest>& tests, EngineConfig& config) {
+Result<> size_for_tests(const std::vector<BenchTest>& tests, EngineConfig& config) {
   int64_t max_tokens = 0;
   int64_t batch = 1;
   for (const BenchTest& test : tests) {
@@ -81,6 +101,7 @@ void size_for_tests(const std::vector<BenchTest>& tests, EngineConfig& config) {
   config.max_model_len = max_tokens;
   config.max_num_seqs = static_cast<int>(batch);
   config.num_blocks = BenchDriver::blocks_needed(batch, max_tokens, config.block_size);
+  return validate(config);
 }
 
 // What the table says of the model; the format decides which peak the prompts are compared with.
@@ -163,7 +184,10 @@ Result<> run_bench(const BenchFlags& flags) {
   MR_ASSIGN(EngineConfig config, flags.engine.parse(Purpose::kGenerate));
   const std::vector<BenchTest> tests = tests_of(flags);
   if (tests.empty()) return fail("nothing to measure: -p and -n are 0");
-  size_for_tests(tests, config);
+  MR_ASSIGN(const std::string path, resolve_model_path(flags.model, model_search_dirs()));
+  MR_ASSIGN(const int64_t context, context_of(path, config));
+  MR_TRY(check_tests(tests, context, config));
+  MR_TRY(size_for_tests(tests, config));
 
   InterruptScope interrupts;
   ProgressBar progress;
@@ -172,7 +196,7 @@ Result<> run_bench(const BenchFlags& flags) {
   std::string bounds;
   for (const int threads : flags.threads) {
     config.threads = threads;
-    MR_ASSIGN(LoadedModel model, load_model(flags.model, config, progress));
+    MR_ASSIGN(LoadedModel model, load_model(path, config, progress));
     BenchRow row;
     MR_ASSIGN(row.model, describe(model));
     const Execution& execution = model.runner->model().execution();

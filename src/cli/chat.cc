@@ -4,7 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "cli/engine_flags.h"
 #include "cli/interrupt.h"
 #include "cli/line_editor.h"
 #include "cli/output.h"
@@ -32,7 +31,7 @@ class Conversation {
   void clear() {
     messages_ = nlohmann::ordered_json::array();
     text_.clear();
-    if (!system_.empty()) add("system", system_);
+    if (!system_.empty()) messages_.push_back({{"role", "system"}, {"content", system_}});
   }
 
   void set_system(std::string system) {
@@ -42,7 +41,8 @@ class Conversation {
 
   // The prompt for the next answer, `message` included.
   Result<std::vector<int32_t>> prompt_with(const std::string& message) const {
-    if (!use_template_) return session_.text().encode_prompt(text_ + message);
+    if (!use_template_)
+      return session_.text().encode_prompt(plain_prompt(system_, text_ + message));
     auto messages = messages_;
     messages.push_back({{"role", "user"}, {"content", message}});
     return session_.encode_chat(messages);
@@ -63,7 +63,7 @@ class Conversation {
   bool use_template_;
   std::string system_;
   nlohmann::ordered_json messages_;
-  std::string text_;  // the same without a template
+  std::string text_;  // what was said, without a template
 };
 
 // One question and its answer. Errors about the question (too long, refused by the template) are
@@ -116,6 +116,10 @@ bool obey(const std::string& line, Conversation& conversation, bool& leave) {
 }
 
 }  // namespace
+
+std::string plain_prompt(const std::string& system, const std::string& said) {
+  return system.empty() ? said : system + "\n" + said;
+}
 
 Result<> run_chat(Session& session, const ChatOptions& options) {
   if (options.use_template) {

@@ -1,6 +1,6 @@
 #include "cli/engine_flags.h"
 
-#include <cstdio>
+#include <algorithm>
 
 namespace millrace {
 
@@ -11,11 +11,11 @@ Result<EngineConfig> EngineFlags::parse(Purpose purpose) const {
   MR_ASSIGN(engine.kv_cache_dtype, parse_kv_cache_dtype_option(kv_cache_dtype));
   MR_ASSIGN(engine.activation_quantization, parse_activation_quantization(activation_quantization));
   MR_ASSIGN(engine.numeric_class, parse_numeric_class(numeric_class));
-  if (max_model_len != 0) engine.max_model_len = max_model_len;
-  if (max_num_batched_tokens != 0) engine.max_num_batched_tokens = max_num_batched_tokens;
-  if (max_num_seqs != 0) engine.max_num_seqs = max_num_seqs;
-  if (block_size != 0) engine.block_size = block_size;
-  if (num_blocks != 0) engine.num_blocks = num_blocks;
+  engine.max_model_len = max_model_len;
+  engine.max_num_batched_tokens = max_num_batched_tokens;
+  engine.max_num_seqs = num_seqs_for(engine.max_num_seqs);
+  engine.block_size = block_size.value_or(engine.block_size);
+  engine.num_blocks = num_blocks;
   if (!kv_cache_memory.empty()) {
     MR_ASSIGN(engine.kv_cache_memory, parse_memory_size("--kv-cache-memory", kv_cache_memory));
   }
@@ -24,39 +24,47 @@ Result<EngineConfig> EngineFlags::parse(Purpose purpose) const {
   return engine;
 }
 
+int EngineFlags::num_seqs_for(int64_t wanted) const {
+  if (max_num_seqs) return *max_num_seqs;
+  const int64_t most = std::min<int64_t>(max_num_batched_tokens.value_or(kMaxNumSeqs), kMaxNumSeqs);
+  return static_cast<int>(std::clamp<int64_t>(wanted, 1, std::max<int64_t>(most, 1)));
+}
+
 void add_engine_flags(CLI::App& command, EngineFlags& flags) {
   const char* group = "Engine";
   command.add_option("--threads,-t", flags.threads, "Threads; 0: the CPUs of this process")
       ->group(group);
-  command.add_option("--dtype", flags.dtype,
-                     "Type of activations: auto (float32), float32, bfloat16, float16")
+  command
+      .add_option("--dtype", flags.dtype,
+                  "Type of activations: auto (float32), float32, bfloat16, float16")
       ->group(group);
-  command.add_option("--kv-cache-dtype", flags.kv_cache_dtype,
-                     "Type of cached keys and values: auto, f32, f16, bf16, int8")
+  command
+      .add_option("--kv-cache-dtype", flags.kv_cache_dtype,
+                  "Type of cached keys and values: auto, f32, f16, bf16, int8")
       ->group(group);
-  command.add_option("--activation-quantization", flags.activation_quantization,
-                     "Activations of 4- to 8-bit weights: auto, none (exact), int8")
+  command
+      .add_option("--activation-quantization", flags.activation_quantization,
+                  "Activations of 4- to 8-bit weights: auto, none (exact), int8")
       ->group(group);
-  command.add_option("--numeric-class", flags.numeric_class,
-                     "f32, or bf16: bf16 weights by bf16 dot products")
+  command
+      .add_option("--numeric-class", flags.numeric_class,
+                  "f32, or bf16: bf16 weights by bf16 dot products")
       ->group(group);
-  command.add_option("--max-model-len", flags.max_model_len,
-                     "Tokens of the longest sequence; default: what the model was made for")
+  command
+      .add_option("--max-model-len", flags.max_model_len,
+                  "Tokens of the longest sequence; default: what the model was made for")
       ->group(group);
-  command.add_option("--max-num-batched-tokens", flags.max_num_batched_tokens,
-                     "Tokens of one step: longer prompts are computed in chunks")
+  command
+      .add_option("--max-num-batched-tokens", flags.max_num_batched_tokens,
+                  "Tokens of one step: longer prompts are computed in chunks")
       ->group(group);
   command.add_option("--max-num-seqs", flags.max_num_seqs, "Sequences of one step")->group(group);
   command.add_option("--block-size", flags.block_size, "Positions of a cache block; 16, 32, ...")
       ->group(group);
   command.add_option("--num-blocks", flags.num_blocks, "Blocks of the cache")->group(group);
-  command.add_option("--kv-cache-memory", flags.kv_cache_memory,
-                     "Memory of the cache, for example 2G")
+  command
+      .add_option("--kv-cache-memory", flags.kv_cache_memory, "Memory of the cache, for example 2G")
       ->group(group);
-}
-
-void print_error(const Error& error) {
-  std::fprintf(stderr, "millrace: error: %s\n", error.message.c_str());
 }
 
 }  // namespace millrace

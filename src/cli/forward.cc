@@ -1,5 +1,7 @@
 #include "cli/forward.h"
 
+#include <algorithm>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
@@ -7,12 +9,17 @@
 
 #include "base/progress.h"
 #include "cli/engine_flags.h"
+#include "cli/model_context.h"
+#include "cli/output.h"
+#include "io/model_path.h"
 #include "io/safetensors.h"
 #include "runtime/batch_forward.h"
 #include "runtime/load_model.h"
 
 namespace millrace {
 namespace {
+
+constexpr int64_t kMaxGreedy = int64_t{1} << 20;
 
 struct ForwardFlags {
   std::string model;
@@ -30,9 +37,10 @@ using Prompts = std::map<int64_t, std::vector<int32_t>>;
 
 Result<std::vector<int32_t>> read_ids(const SafetensorsTensor& tensor, const std::string& path) {
   if (tensor.dtype != DType::kI32 || tensor.shape.size() != 1 || tensor.shape[0] < 1) {
-    return fail("{}: tensor {} is {} of {} dimensions; token ids are int32, one dimension, at least "
-                "one of them",
-                path, tensor.name, name_of(tensor.dtype), tensor.shape.size());
+    return fail(
+        "{}: tensor {} is {} of {} dimensions; token ids are int32, one dimension, at least "
+        "one of them",
+        path, tensor.name, name_of(tensor.dtype), tensor.shape.size());
   }
   std::vector<int32_t> ids(static_cast<size_t>(tensor.shape[0]));
   std::memcpy(ids.data(), tensor.bytes.data(), tensor.bytes.size());
@@ -89,20 +97,34 @@ void add_results(SafetensorsWriter& writer, int64_t number, const PromptResult& 
   }
 }
 
-// A pool that holds every prompt of a batch at once, unless the flags give one.
-void size_for_prompts(const ForwardFlags& flags, const std::vector<std::vector<int32_t>>& prompts,
-                      EngineConfig& engine) {
-  if (!engine.num_blocks && !engine.kv_cache_memory) {
-    engine.num_blocks = blocks_for_prompts(prompts, flags.greedy, engine.block_size);
+// Error: a prompt and its continuation do not fit into the context.
+Result<> check_lengths(const Prompts& prompts, int64_t greedy, int64_t context) {
+  for (const auto& [number, ids] : prompts) {
+    if (static_cast<int64_t>(ids.size()) + greedy > context) {
+      return fail("ids_{}: {} tokens with --greedy {}; the context is {} tokens", number,
+                  ids.size(), greedy, context);
+    }
   }
-  if (flags.engine.max_num_seqs == 0) {
-    engine.max_num_seqs = std::max(engine.max_num_seqs, static_cast<int>(prompts.size()));
-  }
+  return {};
+}
+
+// Sizes that the flags leave open: a context as long as the prompts need, and a pool that holds all
+// of them at once.
+Result<> size_for_prompts(const ForwardFlags& flags,
+                          const std::vector<std::vector<int32_t>>& prompts, EngineConfig& engine) {
+  engine.max_num_seqs = flags.engine.num_seqs_for(
+      std::max<int64_t>(engine.max_num_seqs, static_cast<int64_t>(prompts.size())));
   if (!engine.max_model_len) {
     size_t longest = 0;
     for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
     engine.max_model_len = static_cast<int64_t>(longest) + flags.greedy;
   }
+  if (!engine.num_blocks && !engine.kv_cache_memory) {
+    // A pool also holds one sequence of the whole context.
+    const int64_t one = (*engine.max_model_len + engine.block_size - 1) / engine.block_size;
+    engine.num_blocks = std::max(one, blocks_for_prompts(prompts, flags.greedy, engine.block_size));
+  }
+  return validate(engine);
 }
 
 Result<> run_forward(const ForwardFlags& flags) {
@@ -111,29 +133,28 @@ Result<> run_forward(const ForwardFlags& flags) {
   if (flags.batch != "all" && flags.batch != "1") {
     return fail("--batch {}: expected all or 1", flags.batch);
   }
-  if (flags.greedy < 0) return fail("--greedy {}: expected 0 or more tokens", flags.greedy);
-  if (flags.chunk < 0) return fail("--chunk {}: expected 0 (whole) or more tokens", flags.chunk);
+  if (flags.greedy < 0 || flags.greedy > kMaxGreedy) {
+    return fail("--greedy {}: expected 0 to {} tokens", flags.greedy, kMaxGreedy);
+  }
+  if (flags.chunk < 0) {
+    return fail("--chunk {}: expected 0 (as many as a step takes) or more tokens", flags.chunk);
+  }
   MR_ASSIGN(const Prompts numbered, read_prompts(flags.input));
   std::vector<std::vector<int32_t>> prompts;
   for (const auto& [number, ids] : numbered) prompts.push_back(ids);
-  size_for_prompts(flags, prompts, engine);
+  MR_ASSIGN(const std::string path, resolve_model_path(flags.model, model_search_dirs()));
+  MR_ASSIGN(const int64_t context, context_of(path, engine));
+  MR_TRY(check_lengths(numbered, flags.greedy, context));
+  MR_TRY(size_for_prompts(flags, prompts, engine));
 
   ProgressBar progress;
-  MR_ASSIGN(LoadedModel model, load_model(flags.model, engine, progress));
-  for (const auto& [number, ids] : numbered) {
-    const int64_t needed = static_cast<int64_t>(ids.size()) + flags.greedy;
-    if (needed > model.max_model_len) {
-      return fail("ids_{}: {} tokens with --greedy {}; the context is {} tokens", number,
-                  ids.size(), flags.greedy, model.max_model_len);
-    }
-  }
-  MR_ASSIGN(const auto results,
-            run_batch_forward(*model.runner, prompts,
-                              {.num_greedy = flags.greedy,
-                               .chunk = flags.chunk,
-                               .one_by_one = flags.batch == "1",
-                               .capture_hidden = dump.hidden},
-                              progress));
+  MR_ASSIGN(LoadedModel model, load_model(path, engine, progress));
+  MR_ASSIGN(const auto results, run_batch_forward(*model.runner, prompts,
+                                                  {.num_greedy = flags.greedy,
+                                                   .chunk = flags.chunk,
+                                                   .one_by_one = flags.batch == "1",
+                                                   .capture_hidden = dump.hidden},
+                                                  progress));
   SafetensorsWriter writer;
   size_t index = 0;
   for (const auto& [number, ids] : numbered) {
@@ -157,7 +178,8 @@ void add_forward_command(CLI::App& app, int& exit_code) {
   command->add_option("--greedy", flags->greedy, "Continue each prompt by N tokens: greedy_<i>");
   command->add_option("--dump", flags->dump,
                       "hidden (hidden_<i>_<layer>), topk (topk_<i>_<layer>, sparse models only)");
-  command->add_option("--chunk", flags->chunk, "Tokens of a prompt per step; 0: whole");
+  command->add_option("--chunk", flags->chunk,
+                      "Tokens of a prompt per step; 0: as many as a step takes");
   command->add_option("--batch", flags->batch, "all: one batch of all prompts; 1: one by one");
   add_engine_flags(*command, flags->engine);
   command->callback([flags, &exit_code] {

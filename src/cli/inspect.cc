@@ -1,11 +1,10 @@
 #include "cli/inspect.h"
 
-#include <cstdio>
 #include <memory>
 #include <string>
 
-#include "cli/engine_flags.h"
 #include "cli/inspect_report.h"
+#include "cli/output.h"
 #include "io/model_path.h"
 
 namespace millrace {
@@ -25,8 +24,7 @@ Result<> run_inspect(const InspectFlags& flags) {
       flags.json
           ? to_json(report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
           : to_text(report);
-  std::fputs(text.c_str(), stdout);
-  return {};
+  return write_stdout(text);
 }
 
 }  // namespace

@@ -1,59 +1,28 @@
 #include "cli/inspect_report.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "config/engine_config.h"
 #include "io/checkpoint_config.h"
-#include "io/json.h"
-#include "tensor/packing.h"
+#include "text/text_model.h"
+#include "weights/checkpoint_sizes.h"
 
 namespace millrace {
 namespace {
 
-namespace fs = std::filesystem;
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
-// Not a parameter: divisors of the RoPE frequencies.
-bool is_constant(const std::string& name) { return name == "rope_freqs.weight"; }
-
-// Bytes that a tensor takes once it is packed: matrices in panels, vectors in fp32.
-int64_t packed_bytes(const CheckpointTensor& tensor) {
-  const auto format = tensor.weight_format();
-  if (format && tensor.shape.size() == 2) {
-    const auto layout = packed_layout(*format, tensor.shape[0], tensor.shape[1]);
-    if (layout) return layout->total_bytes();
+// The text side, as the commands that run the model see it.
+void describe_text(const Checkpoint& checkpoint, InspectReport& report) {
+  const Gguf* gguf = checkpoint.gguf();
+  const auto text =
+      gguf ? TextModel::from_gguf(gguf->metadata()) : TextModel::open(checkpoint.folder());
+  if (!text) {
+    report.tokenizer = "none: " + text.error().message;
+    return;
   }
-  return tensor.num_elements() * 4;
-}
-
-std::string gguf_tokenizer(const GgufMetadata& metadata) {
-  const auto model = metadata.get_string("tokenizer.ggml.model");
-  const auto tokens = metadata.get_strings("tokenizer.ggml.tokens");
-  if (!model || !tokens) return "none";
-  const auto pre = metadata.find_string("tokenizer.ggml.pre");
-  const bool has_pre = pre && *pre;
-  return fmt::format("{}{}{}, {} tokens", *model, has_pre ? "/" : "", has_pre ? **pre : "",
-                     (*tokens)->size());
-}
-
-std::string folder_tokenizer(const std::string& folder) {
-  for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"}) {
-    if (is_there(fs::path(folder) / name)) return name;
-  }
-  return "none";
-}
-
-bool folder_has_template(const std::string& folder) {
-  if (is_there(fs::path(folder) / "chat_template.jinja")) return true;
-  const fs::path config = fs::path(folder) / "tokenizer_config.json";
-  if (!is_there(config)) return false;
-  const auto json = read_json_file(config.string());
-  return json && json->is_object() && json->contains("chat_template");
+  report.tokenizer =
+      fmt::format("{}, {} tokens", text->source(), text->tokenizer().vocabulary_size());
+  report.chat_template = text->has_chat_template();
+  report.end_tokens = text->end_ids();
 }
 
 void describe_files(const Checkpoint& checkpoint, InspectReport& report) {
@@ -63,12 +32,8 @@ void describe_files(const Checkpoint& checkpoint, InspectReport& report) {
   const std::string count = fmt::format("{} file{}", files, files == 1 ? "" : "s");
   if (const Gguf* gguf = checkpoint.gguf()) {
     report.kind = fmt::format("GGUF v{}, {}", gguf->version(), count);
-    report.tokenizer = gguf_tokenizer(gguf->metadata());
-    report.chat_template = gguf->metadata().contains("tokenizer.chat_template");
   } else {
     report.kind = "safetensors, " + count;
-    report.tokenizer = folder_tokenizer(checkpoint.folder());
-    report.chat_template = folder_has_template(checkpoint.folder());
   }
 }
 
@@ -116,8 +81,9 @@ Result<InspectReport> inspect(const Checkpoint& checkpoint) {
   InspectReport report;
   MR_ASSIGN(report.config, read_model_config(checkpoint));
   describe_files(checkpoint, report);
+  describe_text(checkpoint, report);
   for (const auto& [name, tensor] : checkpoint.tensors()) {
-    const int64_t parameters = is_constant(name) ? 0 : tensor.num_elements();
+    const int64_t parameters = num_parameters(tensor);
     FormatShare& share = report.formats[std::string(tensor.type_name())];
     ++share.tensors;
     share.parameters += parameters;
@@ -153,7 +119,7 @@ std::string to_text(const InspectReport& report) {
   add_line(text, "head", config.tie_word_embeddings ? "tied to the embedding" : "its own matrix");
   add_line(text, "tokenizer", report.tokenizer);
   add_line(text, "chat template", report.chat_template ? "yes" : "no");
-  add_line(text, "end tokens", fmt::format("{}", fmt::join(config.eos_token_ids, ", ")));
+  add_line(text, "end tokens", fmt::format("{}", fmt::join(report.end_tokens, ", ")));
   text += fmt::format("\n{:<10} {:>8} {:>12} {:>12}\n", "format", "tensors", "parameters", "size");
   for (const auto& [name, share] : report.formats) {
     text += fmt::format("{:<10} {:>8} {:>12} {:>12}\n", name, share.tensors,
@@ -190,7 +156,7 @@ nlohmann::ordered_json to_json(const InspectReport& report) {
                                  {"rope", rope_json(config.rope)},
                                  {"tokenizer", report.tokenizer},
                                  {"chat_template", report.chat_template},
-                                 {"eos_token_ids", config.eos_token_ids},
+                                 {"eos_token_ids", report.end_tokens},
                                  {"weights_on_disk_bytes", report.file_bytes},
                                  {"weights_in_memory_bytes", report.weight_memory_bytes}};
   for (const auto& [name, share] : report.formats) {

@@ -34,8 +34,9 @@ struct InspectReport {
   int64_t file_bytes = 0;
   int64_t weight_memory_bytes = 0;  // packed for the kernels
   std::vector<KvCost> kv;
-  std::string tokenizer;
+  std::string tokenizer;  // "gpt2/smollm, 49152 tokens", or "none: " and why
   bool chat_template = false;
+  std::vector<int32_t> end_tokens;
 };
 
 Result<InspectReport> inspect(const Checkpoint& checkpoint);

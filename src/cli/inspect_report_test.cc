@@ -26,7 +26,7 @@ TEST(InspectReport, AddsUpAGgufModel) {
   EXPECT_EQ(report->formats.at("Q4_0").bytes, 16 * 36);
   EXPECT_EQ(report->formats.at("F32").tensors, 2);
   // One panel of 16 outputs: 4-bit codes and half scales take what they take in the file.
-  EXPECT_EQ(report->weight_memory_bytes, 16 * 36 + 4 * (64 + 8));
+  EXPECT_EQ(report->weight_memory_bytes, 16 * 36 + 4 * 64);
   const auto json = to_json(*report);
   EXPECT_EQ(json["kv_bytes_per_1000_tokens"]["f16"], 1000 * 2 * 2 * 16 * 2);
   EXPECT_EQ(json["vocab_size"], 16);
@@ -47,13 +47,21 @@ TEST(InspectReport, SaysWhatAFolderLacks) {
   auto report = inspect(*Checkpoint::open(folder.path()));
   ASSERT_TRUE(report) << report.error().message;
   EXPECT_EQ(report->kind, "safetensors, 1 file");
-  EXPECT_EQ(report->tokenizer, "none");
+  EXPECT_NE(report->tokenizer.find("none: "), std::string::npos) << report->tokenizer;
+  EXPECT_NE(report->tokenizer.find("no tokenizer.json"), std::string::npos) << report->tokenizer;
   EXPECT_FALSE(report->chat_template);
   folder.write("tokenizer.json", "{}");
-  folder.write("tokenizer_config.json", R"({"chat_template": "x"})");
   report = inspect(*Checkpoint::open(folder.path()));
-  EXPECT_EQ(report->tokenizer, "tokenizer.json");
+  EXPECT_NE(report->tokenizer.find("none: "), std::string::npos) << report->tokenizer;
+  folder.write("tokenizer.json",
+               R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}})");
+  folder.write("tokenizer_config.json",
+               R"({"eos_token": "b",
+                   "chat_template": [{"name": "default", "template": "x"}]})");
+  report = inspect(*Checkpoint::open(folder.path()));
+  EXPECT_EQ(report->tokenizer, "tokenizer.json, 2 tokens");
   EXPECT_TRUE(report->chat_template);
+  EXPECT_EQ(report->end_tokens, std::vector<int32_t>{1});
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 #include "cli/jsonl.h"
 
-#include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <istream>
+
+#include "cli/output.h"
+#include "io/json.h"
 
 namespace millrace {
 namespace {
@@ -13,19 +15,9 @@ using nlohmann::ordered_json;
 constexpr int kMaxDepth = 100;
 
 Result<ordered_json> parse_row(const std::string& line) {
-  bool too_deep = false;
-  const auto bounded = [&](int depth, ordered_json::parse_event_t, ordered_json&) {
-    too_deep |= depth > kMaxDepth;
-    return !too_deep;
-  };
-  try {
-    ordered_json row = ordered_json::parse(line, bounded);
-    if (too_deep) return fail("nested deeper than {} levels", kMaxDepth);
-    if (!row.is_object()) return fail("a {}; expected an object", row.type_name());
-    return row;
-  } catch (const ordered_json::exception&) {
-    return fail("not valid JSON");
-  }
+  MR_ASSIGN(ordered_json row, parse_ordered_json(line, kMaxDepth));
+  if (!row.is_object()) return fail("a {}; expected an object", row.type_name());
+  return row;
 }
 
 }  // namespace
@@ -49,9 +41,8 @@ Result<> for_each_row(const std::string& path,
   return {};
 }
 
-void print_row(const ordered_json& row) {
-  const std::string line = row.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
-  std::fwrite(line.data(), 1, line.size(), stdout);
+Result<> print_row(const ordered_json& row) {
+  return write_stdout(row.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
 }
 
 Result<std::string> text_field(const ordered_json& row, const char* key) {

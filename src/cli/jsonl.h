@@ -14,8 +14,8 @@ namespace millrace {
 Result<> for_each_row(const std::string& path,
                       const std::function<Result<>(const nlohmann::ordered_json&)>& row);
 
-// Writes one row to standard output.
-void print_row(const nlohmann::ordered_json& row);
+// Writes one row to standard output; errors as write_stdout().
+Result<> print_row(const nlohmann::ordered_json& row);
 
 // The text field `key`. Error: missing or no string.
 Result<std::string> text_field(const nlohmann::ordered_json& row, const char* key);

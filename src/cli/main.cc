@@ -1,7 +1,7 @@
 // The `millrace` program: one subcommand per task.
 //
-// Exit codes: 0 done, 1 an error at work (one line on standard error), 2 wrong usage, 130 stopped
-// by Ctrl-C.
+// Exit codes: 0 done, 1 an error at work or a bad option value (one line on standard error), 2
+// wrong usage (an unknown option, a missing argument), 130 stopped by Ctrl-C.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
@@ -11,9 +11,9 @@
 #include <string>
 
 #include "cli/bench.h"
-#include "cli/engine_flags.h"
 #include "cli/forward.h"
 #include "cli/inspect.h"
+#include "cli/output.h"
 #include "cli/render.h"
 #include "cli/run.h"
 #include "cli/tokenize.h"
@@ -21,6 +21,7 @@
 namespace millrace {
 namespace {
 
+constexpr int kErrorExitCode = 1;
 constexpr int kUsageExitCode = 2;
 
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
@@ -29,7 +30,9 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   std::string message = error.what();
   std::replace(message.begin(), message.end(), '\n', ' ');
   print_error({message + "; see " + command + " --help"});
-  return kUsageExitCode;
+  const bool bad_value = dynamic_cast<const CLI::ConversionError*>(&error) != nullptr ||
+                         dynamic_cast<const CLI::ValidationError*>(&error) != nullptr;
+  return bad_value ? kErrorExitCode : kUsageExitCode;
 }
 
 int main_of(int argc, char** argv) {
@@ -74,5 +77,5 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     millrace::print_error({error.what()});
   }
-  return 1;
+  return millrace::kErrorExitCode;
 }

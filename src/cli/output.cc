@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/log.h"
+
 namespace millrace {
 
 Result<> write_stdout(std::string_view text) {
@@ -18,5 +20,7 @@ Result<> write_stdout(std::string_view text) {
   }
   return {};
 }
+
+void print_error(const Error& error) { log::error("{}", error.message); }
 
 }  // namespace millrace

@@ -10,4 +10,7 @@ namespace millrace {
 // Writes all of `text`. Error: the reader is gone, or the disk is full. (SIGPIPE is ignored.)
 Result<> write_stdout(std::string_view text);
 
+// Prints "millrace: error: MESSAGE" on stderr.
+void print_error(const Error& error);
+
 }  // namespace millrace

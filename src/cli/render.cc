@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "base/log.h"
 #include "cli/jsonl.h"
+#include "cli/output.h"
 #include "io/mapped_file.h"
 #include "io/model_path.h"
 #include "text/text_model.h"
@@ -76,8 +76,7 @@ Result<> render_row(const TextModel& model, const RenderOptions& options,
     out["ids"] = ids;
     if (sanitized) out["ids_sanitized"] = *sanitized;
   }
-  print_row(out);
-  return {};
+  return print_row(out);
 }
 
 Result<> render(const RenderOptions& options) {
@@ -89,7 +88,10 @@ Result<> render(const RenderOptions& options) {
         {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
   }
   // A model without a template, or with a broken one, is an error even if there are no rows.
-  MR_TRY(model.chat_template());
+  if (const auto own = model.chat_template(); !own) {
+    return fail("{}: {}{}", path, own.error().message,
+                model.has_chat_template() ? "" : "; --chat-template gives one");
+  }
   std::optional<int64_t> now;
   if (!options.now.empty()) {
     MR_ASSIGN(now, parse_time(options.now));
@@ -117,7 +119,7 @@ void add_render_command(CLI::App& app, int& exit_code) {
   command->add_flag("--keep-nulls", options->keep_nulls, "Leave null-valued keys in the messages");
   command->callback([options, &exit_code] {
     const auto done = render(*options);
-    if (!done) log::error("{}", done.error().message);
+    if (!done) print_error(done.error());
     exit_code = done ? 0 : 1;
   });
 }

@@ -56,8 +56,7 @@ Result<std::string> read_stdin() {
 Result<std::vector<int32_t>> encode(const Session& session, const RunFlags& flags,
                                     const std::string& prompt) {
   if (flags.no_chat_template) {
-    return session.text().encode_prompt(flags.system.empty() ? prompt
-                                                             : flags.system + "\n" + prompt);
+    return session.text().encode_prompt(plain_prompt(flags.system, prompt));
   }
   auto messages = nlohmann::ordered_json::array();
   if (!flags.system.empty()) {
@@ -105,7 +104,7 @@ Result<int> run(const RunFlags& flags) {
     return fail("--logprobs needs --json: a streamed answer has no place for them");
   }
   // A run has one request: the cache need not hold more.
-  if (flags.engine.max_num_seqs == 0) config.max_num_seqs = static_cast<int>(typed.n);
+  config.max_num_seqs = flags.engine.num_seqs_for(typed.n);
 
   const bool interactive = !flags.has_prompt && isatty(STDIN_FILENO);
   if (interactive && flags.json) return fail("--json needs a prompt: -p, or standard input");

@@ -1,15 +1,14 @@
 #include "cli/session.h"
 
 #include <chrono>
-#include <filesystem>
 #include <future>
 #include <optional>
+#include <utility>
 
 #include "base/progress.h"
 #include "cli/interrupt.h"
 #include "engine/answer_text.h"
 #include "engine/generation_config.h"
-#include "io/json.h"
 #include "io/model_path.h"
 
 namespace millrace {
@@ -19,16 +18,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-Result<SamplingParams> read_default_params(const std::string& path) {
-  const std::filesystem::path file = std::filesystem::path(path) / "generation_config.json";
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(file, ignored)) return default_sampling_params(nullptr);
-  MR_ASSIGN(const nlohmann::json json, read_json_file(file.string()));
-  auto params = default_sampling_params(json);
-  if (!params) return fail_in(file.string(), params.error());
-  return params;
 }
 
 EngineOptions engine_options(const LoadedModel& model, const TextModel& text,
@@ -68,7 +57,9 @@ Result<std::unique_ptr<Session>> Session::open(const std::string& model,
   if (!opened) return std::unexpected(std::move(opened).error());
   session->model_ = std::move(*loaded);
   session->text_ = std::make_unique<TextModel>(std::move(*opened));
-  MR_ASSIGN(session->default_params_, read_default_params(path));
+  auto defaults = default_sampling_params(session->model_.generation_config);
+  if (!defaults) return fail("{}: generation_config.json: {}", path, defaults.error().message);
+  session->default_params_ = std::move(*defaults);
   MR_ASSIGN(session->engine_,
             Engine::create(engine_options(session->model_, *session->text_, config),
                            *session->model_.runner));

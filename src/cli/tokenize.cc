@@ -1,14 +1,13 @@
 #include "cli/tokenize.h"
 
-#include <cstdio>
 #include <iostream>
 #include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "base/log.h"
 #include "cli/jsonl.h"
+#include "cli/output.h"
 #include "io/model_path.h"
 #include "text/text_model.h"
 #include "text/utf8_stream.h"
@@ -50,8 +49,7 @@ Result<> tokenize_row(const Tokenizer& tokenizer, const ordered_json& row) {
   out["ids_no_special"] = plain;
   MR_ASSIGN(out["decode"], tokenizer.decode(ids, false));
   MR_ASSIGN(out["decode_skip"], tokenizer.decode(ids, true));
-  print_row(out);
-  return {};
+  return print_row(out);
 }
 
 Result<> tokenize_text(const Tokenizer& tokenizer, const TokenizeOptions& options,
@@ -63,12 +61,11 @@ Result<> tokenize_text(const Tokenizer& tokenizer, const TokenizeOptions& option
   if (options.json) {
     ordered_json out = {{"ids", ids}, {"pieces", ordered_json::array()}};
     for (const int32_t id : ids) out["pieces"].push_back(tokenizer.piece(id));
-    print_row(out);
-    return {};
+    return print_row(out);
   }
   for (const int32_t id : ids) {
     const ordered_json quoted = shown_bytes(tokenizer, id);
-    fmt::print("{:>8}  {}\n", id, quoted.dump());
+    MR_TRY(write_stdout(fmt::format("{:>8}  {}\n", id, quoted.dump())));
   }
   return {};
 }
@@ -112,7 +109,7 @@ void add_tokenize_command(CLI::App& app, int& exit_code) {
   command->callback([options, text, &exit_code] {
     options->has_text = text->count() > 0;
     const auto done = tokenize(*options);
-    if (!done) log::error("{}", done.error().message);
+    if (!done) print_error(done.error());
     exit_code = done ? 0 : 1;
   });
 }
