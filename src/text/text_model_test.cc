@@ -140,9 +140,9 @@ TEST(TextModel, APostProcessorMayReturnNothing) {
   nlohmann::json json = nlohmann::json::parse(small_tokenizer(true));
   json["post_processor"]["single"] = nlohmann::json::array();
   const auto model = TextModel::from_json(json.dump(), {});
-  if (model) {
-    EXPECT_EQ(model->encode_prompt("ab").value(), Ids{2});
-  }
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_EQ(model->tokenizer().encode("ab", {.add_special_tokens = true}).value(), Ids{});
+  EXPECT_EQ(model->encode_prompt("ab").value(), Ids{2});
 }
 
 TEST(TextModel, ErrorsNameTheFile) {
