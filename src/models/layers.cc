@@ -29,7 +29,8 @@ void run_embed(const EmbedStep& step, int64_t begin, int64_t end, std::byte*) {
   }
 }
 
-// Norm (or none) of rows, then packing, row by row, so that the row is still in the cache.
+// Norm (or none) of rows, then packing, row by row, so that the row is still in the cache. An item
+// is a tile of packed rows: they lie interleaved, and two threads must not write to one cache line.
 struct NormPackStep {
   RmsNormArgs norm;  // weight null: no norm, x is packed as it is
   const int32_t* selected;
@@ -40,7 +41,8 @@ struct NormPackStep {
 };
 
 void run_norm_pack(const NormPackStep& step, int64_t begin, int64_t end, std::byte* scratch) {
-  for (int64_t row = begin; row < end; ++row) {
+  const PackedActivations& tiles = step.forms[0];
+  for (int64_t row = tiles.tile_begin(begin); row < tiles.tile_begin(end); ++row) {
     const int64_t source = step.selected != nullptr ? step.selected[row] : row;
     const float* x = step.norm.x + source * step.norm.x_stride;
     if (step.norm.weight != nullptr) {
@@ -202,8 +204,8 @@ PackedRows LayerRecorder::norm(const Rows& x, const Norm& norm, const Activation
                        .num_forms = static_cast<int>(packed.forms().size())};
   std::copy(packed.forms().begin(), packed.forms().end(), step.forms.begin());
   scope_.program.need_scratch(x.width * static_cast<int64_t>(sizeof(float)));
-  scope_.program.add<NormPackStep>(norm.weight != nullptr ? "norm" : "pack", {count, kRowRun},
-                                   run_norm_pack, step);
+  scope_.program.add<NormPackStep>(norm.weight != nullptr ? "norm" : "pack",
+                                   {packed.forms()[0].num_tiles(), 1}, run_norm_pack, step);
   return packed;
 }
 
