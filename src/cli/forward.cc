@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -127,6 +128,22 @@ Result<> size_for_prompts(const ForwardFlags& flags,
   return validate(engine);
 }
 
+// The output must not replace what it is computed from: the ids, or a file of the model.
+Result<> check_output(const std::string& output, const std::string& input,
+                      const std::string& model) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const auto same = [&](const fs::path& file) { return fs::equivalent(output, file, ignored); };
+  bool reads_it = same(input) || same(model);
+  if (fs::is_directory(model, ignored)) {
+    for (const auto& entry : fs::directory_iterator(model, ignored)) {
+      reads_it = reads_it || same(entry.path());
+    }
+  }
+  if (!reads_it) return {};
+  return fail("--output {}: is a file that this run reads; choose another name", output);
+}
+
 Result<> run_forward(const ForwardFlags& flags) {
   MR_ASSIGN(EngineConfig engine, flags.engine.parse(Purpose::kForward));
   MR_ASSIGN(const DumpChoice dump, parse_dump(flags.dump));
@@ -143,6 +160,7 @@ Result<> run_forward(const ForwardFlags& flags) {
   std::vector<std::vector<int32_t>> prompts;
   for (const auto& [number, ids] : numbered) prompts.push_back(ids);
   MR_ASSIGN(const std::string path, resolve_model_path(flags.model, model_search_dirs()));
+  MR_TRY(check_output(flags.output, flags.input, path));
   MR_ASSIGN(const int64_t context, context_of(path, engine));
   MR_TRY(check_lengths(numbered, flags.greedy, context));
   MR_TRY(size_for_prompts(flags, prompts, engine));

@@ -1,9 +1,11 @@
 #include "cli/line_editor.h"
 
 #include <histedit.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <clocale>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -27,12 +29,27 @@ char* prompt_of(EditLine* editor) {
   return const_cast<char*>(*prompt);
 }
 
+// The terminal as it was before the editor took it over; a signal handler can reach only a global.
+termios original_terminal;
+
+// Ends the process as the signal would have, with the terminal as it was: a shell whose terminal is
+// left without echo is of no use.
+void restore_and_end(int signal) {
+  tcsetattr(STDIN_FILENO, TCSANOW, &original_terminal);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
 }  // namespace
 
 LineEditor::LineEditor() : state_(std::make_unique<State>()) {
   // Bytes above 127 are characters only in a UTF-8 locale.
   std::setlocale(LC_CTYPE, "");
   if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
+  if (tcgetattr(STDIN_FILENO, &original_terminal) == 0) {
+    std::signal(SIGTERM, restore_and_end);
+    std::signal(SIGHUP, restore_and_end);
+  }
   if (!isatty(STDERR_FILENO)) state_->terminal = std::fopen("/dev/tty", "w");
   std::FILE* out = state_->terminal ? state_->terminal : stderr;
   state_->editor = el_init("millrace", stdin, out, out);
@@ -49,6 +66,8 @@ LineEditor::LineEditor() : state_(std::make_unique<State>()) {
 }
 
 LineEditor::~LineEditor() {
+  std::signal(SIGTERM, SIG_DFL);
+  std::signal(SIGHUP, SIG_DFL);
   history_end(state_->history);
   el_end(state_->editor);
   if (state_->terminal) std::fclose(state_->terminal);

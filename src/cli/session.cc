@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/log.h"
 #include "base/progress.h"
 #include "cli/interrupt.h"
 #include "engine/answer_text.h"
@@ -57,6 +58,12 @@ Result<std::unique_ptr<Session>> Session::open(const std::string& model,
   if (!opened) return std::unexpected(std::move(opened).error());
   session->model_ = std::move(*loaded);
   session->text_ = std::make_unique<TextModel>(std::move(*opened));
+  const int64_t tokens = session->text_->tokenizer().vocabulary_size();
+  if (tokens > session->model_.config.vocab_size) {
+    log::warning("{}: the tokenizer has {} tokens, the model's embedding {} rows: they may not "
+                 "belong together, and text with the tokens beyond fails",
+                 path, tokens, session->model_.config.vocab_size);
+  }
   auto defaults = default_sampling_params(session->model_.generation_config);
   if (!defaults) return fail("{}: generation_config.json: {}", path, defaults.error().message);
   session->default_params_ = std::move(*defaults);
