@@ -68,8 +68,10 @@ run_tests() {
   if [[ $nightly -eq 1 ]]; then
     export MILLRACE_FUZZ_SECONDS=60
     args+=(--timeout 7200)
-  else
+  elif [[ $folder == build ]]; then
     args+=(--timeout 900)
+  else
+    args+=(--timeout 3600) # sanitizers slow the exhaustive kernel tests down tenfold
   fi
   export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}
   export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
