@@ -26,6 +26,16 @@ std::string_view name_of(Architecture architecture) {
       return "Qwen2ForCausalLM";
     case Architecture::kQwen3:
       return "Qwen3ForCausalLM";
+    case Architecture::kQwen3Moe:
+      return "Qwen3MoeForCausalLM";
+    case Architecture::kGlm4Moe:
+      return "Glm4MoeForCausalLM";
+    case Architecture::kDeepseekV3:
+      return "DeepseekV3ForCausalLM";
+    case Architecture::kDeepseekV32:
+      return "DeepseekV32ForCausalLM";
+    case Architecture::kGlmMoeDsa:
+      return "GlmMoeDsaForCausalLM";
   }
   MR_CHECK(false, "bad architecture");
 }

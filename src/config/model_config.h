@@ -15,7 +15,16 @@
 
 namespace millrace {
 
-enum class Architecture : uint8_t { kLlama, kQwen2, kQwen3 };
+enum class Architecture : uint8_t {
+  kLlama,
+  kQwen2,
+  kQwen3,
+  kQwen3Moe,
+  kGlm4Moe,
+  kDeepseekV3,
+  kDeepseekV32,
+  kGlmMoeDsa,
+};
 
 // "LlamaForCausalLM", ...
 std::string_view name_of(Architecture architecture);
@@ -53,7 +62,51 @@ struct RopeConfig {
   std::vector<float> freq_divisors;
 };
 
-// A dense decoder with grouped-query attention. Lengths in elements.
+// Multi-head latent attention (DeepSeek-V2, section 2.1). Lengths in elements.
+struct MlaConfig {
+  int q_lora_rank = 0;  // 0: q comes from the hidden state by one matrix
+  int kv_lora_rank = 0;
+  int qk_nope_head_dim = 0;
+  int qk_rope_head_dim = 0;  // even; RopeConfig::rotary_dim is this
+  int v_head_dim = 0;
+  // (nope + rope)^-0.5, and under YaRN with mscale_all_dim times m(mscale_all_dim)^2.
+  float softmax_scale = 0;
+
+  int qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
+  // What is cached of a token: latent, then rope key.
+  int row_size() const { return kv_lora_rank + qk_rope_head_dim; }
+};
+
+// The indexer of DeepSeek Sparse Attention (DeepSeek-V3.2, section 2.1).
+struct IndexerConfig {
+  int num_heads = 0;
+  int head_dim = 0;  // the first qk_rope_head_dim elements of a head rotate
+  int topk = 0;      // keys that a query attends to
+  bool interleaved = false;  // RoPE of the indexer: as RopeConfig::interleaved
+  // By layer, 1: has an indexer ("full"); 0: takes the selection of the nearest full layer before
+  // it ("shared"). The first layer is full.
+  std::vector<uint8_t> is_full;
+};
+
+enum class RouterScore : uint8_t { kSoftmax, kSigmoid };
+
+// Mixture of experts.
+struct MoeConfig {
+  int num_experts = 0;
+  int experts_per_token = 0;
+  int intermediate_size = 0;         // of one routed expert
+  int shared_intermediate_size = 0;  // of the shared expert: all of them side by side; 0: none
+  RouterScore score = RouterScore::kSigmoid;
+  bool correction_bias = false;  // added to the scores for the choice only
+  int num_groups = 1;            // of consecutive experts; divides num_experts
+  int topk_groups = 1;           // groups that experts are chosen from
+  bool norm_topk_prob = false;
+  float norm_epsilon = 0;  // added to the sum that norm_topk_prob divides by: 1e-20, or 0 (softmax)
+  float routed_scaling_factor = 1;
+  std::vector<uint8_t> is_sparse;  // by layer, 1: mixture of experts; 0: a dense MLP
+};
+
+// A decoder. Lengths in elements. Without `mla`, attention is grouped-query attention.
 struct ModelConfig {
   Architecture architecture = Architecture::kLlama;
   int64_t vocab_size = 0;
@@ -61,8 +114,8 @@ struct ModelConfig {
   int intermediate_size = 0;
   int num_layers = 0;
   int num_heads = 0;
-  int num_kv_heads = 0;  // divides num_heads
-  int head_dim = 0;      // need not be hidden_size / num_heads
+  int num_kv_heads = 0;  // divides num_heads; with MLA num_heads
+  int head_dim = 0;      // need not be hidden_size / num_heads; with MLA qk_head_dim()
   float rms_norm_eps = 0;
   RopeConfig rope;
   int64_t max_position_embeddings = 0;
@@ -71,12 +124,19 @@ struct ModelConfig {
   bool o_bias = false;        // output projection
   bool mlp_bias = false;      // gate, up and down projections
   bool qk_norm = false;       // RMS norm over head_dim of each head of q and of k, before RoPE
+  std::optional<MlaConfig> mla;
+  std::optional<IndexerConfig> indexer;  // only with mla
+  std::optional<MoeConfig> moe;
+  // Multi-token-prediction layers that the checkpoint holds after num_layers; not run here.
+  int num_mtp_layers = 0;
   DType dtype = DType::kF32;  // the type the checkpoint was published in
   std::vector<int64_t> eos_token_ids;  // ascending, may be empty
   std::optional<int64_t> bos_token_id;
 
-  // heads x head_dim: columns of o_proj, rows of q_proj.
+  // heads x head_dim: rows of q_proj.
   int q_size() const { return num_heads * head_dim; }
+  // heads x value dimension: columns of o_proj.
+  int o_size() const { return num_heads * (mla ? mla->v_head_dim : head_dim); }
   // kv heads x head_dim: rows of k_proj and of v_proj.
   int kv_size() const { return num_kv_heads * head_dim; }
 };
@@ -102,7 +162,8 @@ struct GgufTensorFacts {
   DType dtype = DType::kF32;      // of the largest unquantised tensor
 };
 
-// Parses GGUF metadata (general.architecture llama, qwen2, qwen3). Errors as above.
+// Parses GGUF metadata (general.architecture llama, qwen2, qwen3, qwen3moe, glm4moe, deepseek2,
+// deepseek32, glm-dsa). Errors as above.
 Result<ModelConfig> parse_gguf_config(const GgufMetadata& metadata, const GgufTensorFacts& facts);
 
 // Checks what every parser must ensure (ranges, divisibility); parsers call it.
