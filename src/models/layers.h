@@ -9,7 +9,7 @@
 #include "kernels/activations.h"
 #include "kernels/matmul.h"
 #include "models/model.h"
-#include "weights/dense_weights.h"
+#include "weights/model_weights.h"
 
 namespace millrace {
 

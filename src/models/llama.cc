@@ -47,7 +47,7 @@ GqaShape gqa_shape(const ModelConfig& config, const Execution& execution) {
 
 }  // namespace
 
-LlamaModel::LlamaModel(const ModelConfig& config, const Execution& execution, DenseWeights weights)
+LlamaModel::LlamaModel(const ModelConfig& config, const Execution& execution, ModelWeights weights)
     : config_(config),
       execution_(execution),
       leaves_(resolve_leaf_axes(config)),
@@ -77,23 +77,26 @@ Result<const float*> LlamaModel::record(const ForwardScope& scope) {
 // x += W_o attention(norm(x))
 void LlamaModel::attention(LayerRecorder& layers, const ForwardScope& scope, int64_t index,
                            LayerRecorder::RopeTable table, const Rows& x) {
-  const DenseLayerWeights& layer = weights_.layers[static_cast<size_t>(index)];
+  const LayerWeights& layer = weights_.layers[static_cast<size_t>(index)];
   const KvLayerView& cache = scope.cache[static_cast<size_t>(index)];
   const int64_t q_size = config_.q_size();
   const int64_t kv_size = config_.kv_size();
 
   const PackedRows h = layers.norm(x, {.weight = layer.input_norm, .eps = config_.rms_norm_eps},
-                                   layers.kinds({&layer.q, &layer.k, &layer.v}));
+                                   layers.kinds({&layer.gqa.q, &layer.gqa.k, &layer.gqa.v}));
   // q and k are rounded after RoPE, v when it is written to the cache.
   const Rows qkv = layers.rows(x.count, q_size + 2 * kv_size);
   const LayerRecorder::Projection projections[] = {
-      {.linear = &layer.q, .out = qkv, .column = 0, .round = false},
-      {.linear = &layer.k, .out = qkv, .column = q_size, .round = false},
-      {.linear = &layer.v, .out = qkv, .column = q_size + kv_size, .round = false}};
+      {.linear = &layer.gqa.q, .out = qkv, .column = 0, .round = false},
+      {.linear = &layer.gqa.k, .out = qkv, .column = q_size, .round = false},
+      {.linear = &layer.gqa.v, .out = qkv, .column = q_size + kv_size, .round = false}};
   layers.project("qkv", h, projections);
-  layers.rotate_and_cache(
-      {.qkv = qkv, .q_norm = layer.q_norm, .k_norm = layer.k_norm, .table = table, .cache = cache},
-      config_);
+  layers.rotate_and_cache({.qkv = qkv,
+                           .q_norm = layer.gqa.q_norm,
+                           .k_norm = layer.gqa.k_norm,
+                           .table = table,
+                           .cache = cache},
+                          config_);
 
   const Rows out = layers.rows(x.count, q_size);
   gqa_.record(scope.program, {.q = qkv.values,
@@ -101,20 +104,20 @@ void LlamaModel::attention(LayerRecorder& layers, const ForwardScope& scope, int
                               .cache = cache,
                               .out = out.values,
                               .out_stride = out.width});
-  layers.project_residual("o_proj", layers.pack(out, layers.kinds({&layer.o})), layer.o,
+  layers.project_residual("o_proj", layers.pack(out, layers.kinds({&layer.gqa.o})), layer.gqa.o,
                           leaves_.heads, x);
 }
 
 // x += W_down (silu(W_gate norm(x)) * W_up norm(x))
 void LlamaModel::mlp(LayerRecorder& layers, int64_t index, const Rows& x) {
-  const DenseLayerWeights& layer = weights_.layers[static_cast<size_t>(index)];
+  const LayerWeights& layer = weights_.layers[static_cast<size_t>(index)];
   ActivationKinds kinds;
-  kinds.add(layers.gated_kind(layer.gate, layer.up));
+  kinds.add(layers.gated_kind(layer.mlp.gate, layer.mlp.up));
   const PackedRows h =
       layers.norm(x, {.weight = layer.post_attention_norm, .eps = config_.rms_norm_eps}, kinds);
-  const Rows gated = layers.gated(h, layer.gate, layer.up);
-  layers.project_residual("down_proj", layers.pack(gated, layers.kinds({&layer.down})), layer.down,
-                          leaves_.ffn, x);
+  const Rows gated = layers.gated(h, layer.mlp.gate, layer.mlp.up);
+  layers.project_residual("down_proj", layers.pack(gated, layers.kinds({&layer.mlp.down})),
+                          layer.mlp.down, leaves_.ffn, x);
 }
 
 // Logits of the rows that want them, never rounded.

@@ -8,7 +8,7 @@
 #include "config/leaf_axes.h"
 #include "models/layers.h"
 #include "models/model.h"
-#include "weights/dense_weights.h"
+#include "weights/model_weights.h"
 
 namespace millrace {
 
@@ -16,7 +16,7 @@ namespace millrace {
 // Qwen3 technical reports). Owns its weights.
 class LlamaModel final : public Model {
  public:
-  LlamaModel(const ModelConfig& config, const Execution& execution, DenseWeights weights);
+  LlamaModel(const ModelConfig& config, const Execution& execution, ModelWeights weights);
 
   Result<const float*> record(const ForwardScope& scope) override;
   const ModelConfig& config() const override { return config_; }
@@ -32,7 +32,7 @@ class LlamaModel final : public Model {
   const Execution execution_;
   const LeafAxes leaves_;
   const std::vector<float> inv_freq_;
-  DenseWeights weights_;
+  ModelWeights weights_;
   Linear head_;
   GqaAttention gqa_;
 };

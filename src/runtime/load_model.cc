@@ -10,7 +10,7 @@
 #include "kernels/isa.h"
 #include "models/llama.h"
 #include "weights/checkpoint_sizes.h"
-#include "weights/dense_weights.h"
+#include "weights/model_weights.h"
 
 namespace millrace {
 namespace {
@@ -62,7 +62,7 @@ Result<LoadedModel> load_model(const std::string& path, const EngineConfig& engi
   loaded.num_blocks = options.num_blocks;
 
   MR_ASSIGN(auto team, ThreadTeam::create(loaded.threads, cpus));
-  MR_ASSIGN(DenseWeights weights, load_dense_weights(checkpoint, loaded.config, *team, progress));
+  MR_ASSIGN(ModelWeights weights, load_model_weights(checkpoint, loaded.config, *team, progress));
   loaded.weight_bytes = weights.total_bytes();
 
   MR_ASSIGN(loaded.runner, ModelRunner::create(std::make_unique<LlamaModel>(

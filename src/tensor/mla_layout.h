@@ -27,12 +27,12 @@ struct MlaLayerPlaces {
 };
 
 struct MlaLayout {
-  DType dtype = DType::kF16;        // of rows: kF32, kF16, kBF16 or kI8
-  DType index_dtype = DType::kI8;   // of index keys: kI8, kF32 or kBF16
-  int block_size = 16;              // positions; a multiple of 16
-  int latent = 0;                   // elements of a latent
-  int rope = 0;                     // elements of a rope key
-  int index_dim = 0;                // elements of an index key, a multiple of 4; 0: no indexers
+  DType dtype = DType::kF16;       // of rows: kF32, kF16, kBF16 or kI8
+  DType index_dtype = DType::kI8;  // of index keys: kI8, kF32 or kBF16
+  int block_size = 16;             // positions; a multiple of 16
+  int latent = 0;                  // elements of a latent
+  int rope = 0;                    // elements of a rope key
+  int index_dim = 0;               // elements of an index key, a multiple of 4; 0: no indexers
   std::vector<MlaLayerPlaces> layers;
   int64_t block_bytes = 0;
 

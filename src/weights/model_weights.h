@@ -4,6 +4,11 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/error.h"
+#include "base/progress.h"
+#include "base/thread_team.h"
+#include "config/model_config.h"
+#include "io/checkpoint.h"
 #include "tensor/packed_matrix.h"
 
 namespace millrace {
@@ -80,5 +85,12 @@ struct ModelWeights {
   // Bytes of the packed weights, all of them.
   int64_t total_bytes() const { return static_cast<int64_t>(storage.size()); }
 };
+
+// Packs all weights of a checkpoint on all threads of `team`; mapped pages are let go of as they
+// are packed, so that the peak is the packed size and little more. Errors name the tensor: missing,
+// of another shape, of a type that is not a weight format; or there, in the decoder's namespace,
+// and of no use to this configuration (a bias or norm that would silently be left out).
+Result<ModelWeights> load_model_weights(const Checkpoint& checkpoint, const ModelConfig& config,
+                                        ThreadTeam& team, Progress& progress);
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-#include "weights/dense_weights.h"
+#include "weights/model_weights.h"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // A copy of a golden model whose tensors a test may change before it is written again.
-class DenseWeightsTest : public testing::Test {
+class ModelWeightsTest : public testing::Test {
  protected:
   void SetUp() override {
     folder_ = fs::path(testing::TempDir()) /
@@ -52,12 +52,12 @@ class DenseWeightsTest : public testing::Test {
     ASSERT_TRUE(writer.write((folder_ / "model.safetensors").string()));
   }
 
-  Result<DenseWeights> load() {
+  Result<ModelWeights> load() {
     MR_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder_.string()));
     MR_ASSIGN(const ModelConfig config, read_model_config(checkpoint));
     ThreadTeam team(3, 2);
     NoProgress progress;
-    return load_dense_weights(checkpoint, config, team, progress);
+    return load_model_weights(checkpoint, config, team, progress);
   }
 
   std::string error() {
@@ -70,14 +70,14 @@ class DenseWeightsTest : public testing::Test {
   std::vector<std::string> extra_;  // vectors to be written beside the model's
 };
 
-TEST_F(DenseWeightsTest, PacksEveryRowAsTheCheckpointHasIt) {
+TEST_F(ModelWeightsTest, PacksEveryRowAsTheCheckpointHasIt) {
   write("");
   const auto weights = load();
   ASSERT_TRUE(weights) << weights.error().message;
   const std::string name = tensor_name(NameStyle::kHuggingFace, LayerTensor::kDown, 1);
   const SafetensorsTensor* tensor = source_->find(name);
   ASSERT_NE(tensor, nullptr);
-  const PackedMatrix& matrix = weights->layers[1].down.matrix;
+  const PackedMatrix& matrix = weights->layers[1].mlp.down.matrix;
   ASSERT_EQ(matrix.n, tensor->shape[0]);
   ASSERT_EQ(matrix.k, tensor->shape[1]);
   std::vector<float> packed(static_cast<size_t>(matrix.k)), expected(packed.size());
@@ -90,7 +90,7 @@ TEST_F(DenseWeightsTest, PacksEveryRowAsTheCheckpointHasIt) {
   EXPECT_EQ(weights->head.panels, weights->embedding.panels) << "qwen3's head is tied";
 }
 
-TEST_F(DenseWeightsTest, ErrorsNameTheTensor) {
+TEST_F(ModelWeightsTest, ErrorsNameTheTensor) {
   write("model.layers.1.mlp.down_proj.weight");
   EXPECT_NE(error().find("tensor model.layers.1.mlp.down_proj.weight is missing; the configuration "
                          "asks for one of shape ["),
@@ -105,7 +105,7 @@ TEST_F(DenseWeightsTest, ErrorsNameTheTensor) {
       << error();
 }
 
-TEST_F(DenseWeightsTest, TensorsThatWouldBeLeftOutAreErrors) {
+TEST_F(ModelWeightsTest, TensorsThatWouldBeLeftOutAreErrors) {
   for (const char* extra :
        {"model.layers.1.self_attn.q_proj.bias", "model.layers.0.mlp.gate_proj.bias",
         "model.layers.0.post_feedforward_layernorm.weight",
@@ -119,7 +119,7 @@ TEST_F(DenseWeightsTest, TensorsThatWouldBeLeftOutAreErrors) {
   }
 }
 
-TEST_F(DenseWeightsTest, TensorsThatSayNothingAreLeftOut) {
+TEST_F(ModelWeightsTest, TensorsThatSayNothingAreLeftOut) {
   // The head is tied, and the last one belongs to another task.
   extra_ = {"model.layers.0.self_attn.rotary_emb.inv_freq", "lm_head.weight", "score.weight"};
   write("");
@@ -134,7 +134,7 @@ TEST(CheckpointSizes, AreWhatPackingTakes) {
   ASSERT_TRUE(config) << config.error().message;
   ThreadTeam team(1, 1);
   NoProgress progress;
-  const auto weights = load_dense_weights(*checkpoint, *config, team, progress);
+  const auto weights = load_model_weights(*checkpoint, *config, team, progress);
   ASSERT_TRUE(weights) << weights.error().message;
   // Each tensor begins at a multiple of 64 bytes.
   const auto gaps = 64 * static_cast<int64_t>(checkpoint->tensors().size());

@@ -1,4 +1,4 @@
-#include "weights/dense_weights.h"
+#include "weights/model_weights.h"
 
 #include "weights/packer.h"
 #include "weights/tensor_names.h"
@@ -7,14 +7,14 @@ namespace millrace {
 namespace {
 
 // Plans the tensors of one model; member functions stand in the order of the forward.
-class DensePlan {
+class WeightsPlan {
  public:
-  DensePlan(const Checkpoint& checkpoint, const ModelConfig& config, Packer& packer)
+  WeightsPlan(const Checkpoint& checkpoint, const ModelConfig& config, Packer& packer)
       : config_(config),
         packer_(packer),
         style_(checkpoint.is_gguf() ? NameStyle::kGguf : NameStyle::kHuggingFace) {}
 
-  Result<> model(DenseWeights& weights) {
+  Result<> model(ModelWeights& weights) {
     const int64_t hidden = config_.hidden_size;
     MR_TRY(packer_.matrix(tensor_name(style_, ModelTensor::kEmbedding), config_.vocab_size, hidden,
                           &weights.embedding));
@@ -31,28 +31,28 @@ class DensePlan {
   }
 
  private:
-  Result<> attention(int64_t i, DenseLayerWeights& layer) {
+  Result<> attention(int64_t i, LayerWeights& layer) {
     const int64_t hidden = config_.hidden_size;
     const int64_t q_size = config_.q_size();
     const int64_t kv_size = config_.kv_size();
     MR_TRY(norm(LayerTensor::kInputNorm, i, hidden, &layer.input_norm));
-    MR_TRY(linear(LayerTensor::kQ, i, {q_size, hidden, config_.qkv_bias}, layer.q));
-    MR_TRY(linear(LayerTensor::kK, i, {kv_size, hidden, config_.qkv_bias}, layer.k));
-    MR_TRY(linear(LayerTensor::kV, i, {kv_size, hidden, config_.qkv_bias}, layer.v));
+    MR_TRY(linear(LayerTensor::kQ, i, {q_size, hidden, config_.qkv_bias}, layer.gqa.q));
+    MR_TRY(linear(LayerTensor::kK, i, {kv_size, hidden, config_.qkv_bias}, layer.gqa.k));
+    MR_TRY(linear(LayerTensor::kV, i, {kv_size, hidden, config_.qkv_bias}, layer.gqa.v));
     if (config_.qk_norm) {
-      MR_TRY(norm(LayerTensor::kQNorm, i, config_.head_dim, &layer.q_norm));
-      MR_TRY(norm(LayerTensor::kKNorm, i, config_.head_dim, &layer.k_norm));
+      MR_TRY(norm(LayerTensor::kQNorm, i, config_.head_dim, &layer.gqa.q_norm));
+      MR_TRY(norm(LayerTensor::kKNorm, i, config_.head_dim, &layer.gqa.k_norm));
     }
-    return linear(LayerTensor::kO, i, {hidden, q_size, config_.o_bias}, layer.o);
+    return linear(LayerTensor::kO, i, {hidden, q_size, config_.o_bias}, layer.gqa.o);
   }
 
-  Result<> mlp(int64_t i, DenseLayerWeights& layer) {
+  Result<> mlp(int64_t i, LayerWeights& layer) {
     const int64_t hidden = config_.hidden_size;
     const int64_t columns = config_.intermediate_size;
     MR_TRY(norm(LayerTensor::kPostAttentionNorm, i, hidden, &layer.post_attention_norm));
-    MR_TRY(linear(LayerTensor::kGate, i, {columns, hidden, config_.mlp_bias}, layer.gate));
-    MR_TRY(linear(LayerTensor::kUp, i, {columns, hidden, config_.mlp_bias}, layer.up));
-    return linear(LayerTensor::kDown, i, {hidden, columns, config_.mlp_bias}, layer.down);
+    MR_TRY(linear(LayerTensor::kGate, i, {columns, hidden, config_.mlp_bias}, layer.mlp.gate));
+    MR_TRY(linear(LayerTensor::kUp, i, {columns, hidden, config_.mlp_bias}, layer.mlp.up));
+    return linear(LayerTensor::kDown, i, {hidden, columns, config_.mlp_bias}, layer.mlp.down);
   }
 
   Result<> norm(LayerTensor tensor, int64_t i, int64_t size, const float** target) {
@@ -96,11 +96,11 @@ Result<> check_rest(const Checkpoint& checkpoint, const ModelConfig& config, con
 
 }  // namespace
 
-Result<DenseWeights> load_dense_weights(const Checkpoint& checkpoint, const ModelConfig& config,
+Result<ModelWeights> load_model_weights(const Checkpoint& checkpoint, const ModelConfig& config,
                                         ThreadTeam& team, Progress& progress) {
-  DenseWeights weights;
+  ModelWeights weights;
   Packer packer(checkpoint);
-  if (auto planned = DensePlan(checkpoint, config, packer).model(weights); !planned) {
+  if (auto planned = WeightsPlan(checkpoint, config, packer).model(weights); !planned) {
     return fail_in(checkpoint.path(), planned.error());
   }
   if (auto checked = check_rest(checkpoint, config, packer); !checked) {
