@@ -1,10 +1,12 @@
-// config.json of dense models.
+// config.json: the fields that all models have, and the order in which the parts are read.
 #include <algorithm>
 #include <set>
 #include <string>
 
 #include "base/describe_json.h"
+#include "config/hf_quantization.h"
 #include "config/hf_rope.h"
+#include "config/hf_sparse.h"
 #include "config/json_fields.h"
 #include "config/model_config.h"
 
@@ -15,7 +17,8 @@ constexpr int64_t kMaxSize = int64_t{1} << 24;
 constexpr int64_t kMaxLayers = 4096;
 constexpr int64_t kMaxPosition = int64_t{1} << 30;
 constexpr Range<int64_t> kSizeRange{1, kMaxSize};
-constexpr double kDefaultEps = 1e-6;  // the default of all three classes
+constexpr double kDefaultEps = 1e-6;  // the default of most classes
+constexpr double kDefaultGlmEps = 1e-5;
 
 // Fields that say nothing about what is computed in inference: bookkeeping, training, generation.
 constexpr std::string_view kHarmless[] = {"model_type",
@@ -83,7 +86,12 @@ struct ModelType {
 
 constexpr ModelType kModelTypes[] = {{"llama", Architecture::kLlama},
                                      {"qwen2", Architecture::kQwen2},
-                                     {"qwen3", Architecture::kQwen3}};
+                                     {"qwen3", Architecture::kQwen3},
+                                     {"qwen3_moe", Architecture::kQwen3Moe},
+                                     {"glm4_moe", Architecture::kGlm4Moe},
+                                     {"deepseek_v3", Architecture::kDeepseekV3},
+                                     {"deepseek_v32", Architecture::kDeepseekV32},
+                                     {"glm_moe_dsa", Architecture::kGlmMoeDsa}};
 
 std::unexpected<Error> unknown_architecture(std::string_view field, std::string_view found) {
   std::string supported;
@@ -118,26 +126,32 @@ Result<> parse_sizes(JsonFields& fields, ModelConfig& config) {
   MR_ASSIGN(const int64_t intermediate, fields.get_int("intermediate_size", kSizeRange));
   MR_ASSIGN(const int64_t layers, fields.get_int("num_hidden_layers", {1, kMaxLayers}));
   MR_ASSIGN(const int64_t heads, fields.get_int("num_attention_heads", kSizeRange));
-  MR_ASSIGN(const auto kv_heads, fields.find_int("num_key_value_heads", {1, heads}));
-  MR_ASSIGN(const auto head_dim, fields.find_int("head_dim", kSizeRange));
   MR_ASSIGN(config.max_position_embeddings,
             fields.get_int("max_position_embeddings", {1, kMaxPosition}));
+  config.hidden_size = static_cast<int>(hidden);
+  config.intermediate_size = static_cast<int>(intermediate);
+  config.num_layers = static_cast<int>(layers);
+  config.num_heads = static_cast<int>(heads);
+  if (has_mla(config.architecture)) return parse_hf_mla(fields, config);
+  MR_ASSIGN(const auto kv_heads, fields.find_int("num_key_value_heads", {1, heads}));
+  MR_ASSIGN(const auto head_dim, fields.find_int("head_dim", kSizeRange));
   if (!head_dim && hidden % heads != 0) {
     return fail(
         "field num_attention_heads: found {}, expected a divisor of hidden_size {}, as "
         "there is no head_dim",
         heads, hidden);
   }
-  config.hidden_size = static_cast<int>(hidden);
-  config.intermediate_size = static_cast<int>(intermediate);
-  config.num_layers = static_cast<int>(layers);
-  config.num_heads = static_cast<int>(heads);
   config.num_kv_heads = static_cast<int>(kv_heads.value_or(heads));
   config.head_dim = static_cast<int>(head_dim.value_or(hidden / heads));
   return {};
 }
 
-// Every layer must see all earlier tokens.
+bool is_qwen(Architecture architecture) {
+  return architecture == Architecture::kQwen2 || architecture == Architecture::kQwen3 ||
+         architecture == Architecture::kQwen3Moe;
+}
+
+// Every layer must see all earlier tokens, or those that its indexer selects.
 Result<> check_full_attention(JsonFields& fields, const ModelConfig& config) {
   MR_ASSIGN(const auto sliding, fields.find_bool("use_sliding_window"));
   if (sliding.value_or(false)) {
@@ -146,7 +160,8 @@ Result<> check_full_attention(JsonFields& fields, const ModelConfig& config) {
         "supported");
   }
   const nlohmann::json* window = fields.find("sliding_window");
-  if (window != nullptr && config.architecture == Architecture::kLlama) {
+  // In Qwen's files the window is only used if use_sliding_window says so.
+  if (window != nullptr && !is_qwen(config.architecture)) {
     return fields.wrong("sliding_window", *window, "null: sliding windows are not supported");
   }
   const nlohmann::json* types = fields.find("layer_types");
@@ -154,32 +169,53 @@ Result<> check_full_attention(JsonFields& fields, const ModelConfig& config) {
   if (!types->is_array() || types->size() != static_cast<size_t>(config.num_layers)) {
     return fields.wrong("layer_types", *types, fmt::format("an array of {}", config.num_layers));
   }
+  const std::string_view expected =
+      has_indexer(config.architecture) ? "indexed_attention" : "full_attention";
   for (const auto& type : *types) {
-    if (type != "full_attention") {
-      return fields.wrong("layer_types", type, "\"full_attention\" in each layer");
+    if (type != expected) {
+      return fields.wrong("layer_types", type, fmt::format("\"{}\" in each layer", expected));
     }
   }
   return {};
 }
 
 Result<> parse_biases_and_norms(JsonFields& fields, ModelConfig& config) {
+  const Architecture arch = config.architecture;
   MR_ASSIGN(const auto attention_bias, fields.find_bool("attention_bias"));
   MR_ASSIGN(const auto mlp_bias, fields.find_bool("mlp_bias"));
-  const bool is_qwen2 = config.architecture == Architecture::kQwen2;
+  const bool is_qwen2 = arch == Architecture::kQwen2;
+  const bool is_glm = arch == Architecture::kGlm4Moe;
   config.qkv_bias = is_qwen2 || attention_bias.value_or(false);
-  config.o_bias = !is_qwen2 && attention_bias.value_or(false);
+  config.o_bias = !is_qwen2 && !is_glm && attention_bias.value_or(false);
   config.mlp_bias = mlp_bias.value_or(false);
-  config.qk_norm = config.architecture == Architecture::kQwen3;
-  if (config.mlp_bias && config.architecture != Architecture::kLlama) {
-    return fail("field mlp_bias: found true, expected false for {}", name_of(config.architecture));
+  config.qk_norm = arch == Architecture::kQwen3 || arch == Architecture::kQwen3Moe;
+  if (is_glm) {
+    MR_ASSIGN(const auto qk_norm, fields.find_bool("use_qk_norm"));
+    config.qk_norm = qk_norm.value_or(false);
+  }
+  if (config.mlp_bias && arch != Architecture::kLlama) {
+    return fail("field mlp_bias: found true, expected false for {}", name_of(arch));
   }
   MR_ASSIGN(const auto eps, fields.find_number("rms_norm_eps", {1e-30, 0.5}));
-  config.rms_norm_eps = static_cast<float>(eps.value_or(kDefaultEps));
+  const bool glm_eps = is_glm || arch == Architecture::kGlmMoeDsa;
+  config.rms_norm_eps = static_cast<float>(eps.value_or(glm_eps ? kDefaultGlmEps : kDefaultEps));
   MR_ASSIGN(const auto activation, fields.find_string("hidden_act"));
   if (activation.value_or("silu") != "silu") {
     return fail("field hidden_act: found \"{}\", expected \"silu\"", one_short_line(*activation));
   }
   return {};
+}
+
+Result<> parse_rope(JsonFields& fields, ModelConfig& config) {
+  HfRopeSpec spec;
+  spec.head_dim = config.mla ? config.mla->qk_rope_head_dim : config.head_dim;
+  spec.max_position_embeddings = config.max_position_embeddings;
+  if (config.architecture == Architecture::kGlm4Moe) {
+    spec.may_be_partial = true;
+    spec.default_partial = 0.5;
+  }
+  MR_ASSIGN(const HfRope rope, parse_hf_rope(fields, spec));
+  return apply_hf_rope(fields, rope, config);
 }
 
 Result<> parse_dtype_field(JsonFields& fields, ModelConfig& config) {
@@ -229,7 +265,9 @@ Result<ModelConfig> parse_hf_config(const nlohmann::json& json) {
   ModelConfig config;
   MR_ASSIGN(config.architecture, parse_architecture(fields));
   MR_TRY(parse_sizes(fields, config));
-  MR_ASSIGN(config.rope, parse_hf_rope(fields, config.head_dim, config.max_position_embeddings));
+  MR_TRY(parse_rope(fields, config));
+  if (has_indexer(config.architecture)) MR_TRY(parse_hf_indexer(fields, config));
+  if (has_experts(config.architecture)) MR_TRY(parse_hf_moe(fields, config));
   MR_TRY(parse_biases_and_norms(fields, config));
   MR_TRY(check_full_attention(fields, config));
   MR_TRY(parse_dtype_field(fields, config));
@@ -237,8 +275,7 @@ Result<ModelConfig> parse_hf_config(const nlohmann::json& json) {
   MR_ASSIGN(const auto tied, fields.find_bool("tie_word_embeddings"));
   config.tie_word_embeddings = tied.value_or(false);
   if (const nlohmann::json* quantization = fields.find("quantization_config")) {
-    return fields.wrong("quantization_config", *quantization,
-                        "none: of quantised models only GGUF files are supported");
+    MR_ASSIGN(config.quantization, parse_hf_quantization(*quantization));
   }
   fields.ignore(kHarmless);
   MR_TRY(fields.check_rest(kHarmlessPrefixes));

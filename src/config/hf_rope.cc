@@ -44,13 +44,18 @@ Result<> parse_llama3(JsonFields& dict, RopeConfig& rope) {
   return {};
 }
 
-Result<> parse_yarn(JsonFields& dict, RopeConfig& rope) {
+Result<> parse_yarn(JsonFields& dict, HfRope& out) {
+  RopeConfig& rope = out.rope;
   MR_ASSIGN(const auto attention_factor, dict.find_number("attention_factor", kPositive));
   MR_ASSIGN(const auto beta_fast, dict.find_number("beta_fast", kPositive));
   MR_ASSIGN(const auto beta_slow, dict.find_number("beta_slow", kPositive));
   MR_ASSIGN(const auto mscale, dict.find_number("mscale", {0, 1e3}));
   MR_ASSIGN(const auto mscale_all_dim, dict.find_number("mscale_all_dim", {0, 1e3}));
   MR_ASSIGN(const auto truncate, dict.find_bool("truncate"));
+  if (rope.type != RopeType::kDefault) {
+    const double m = yarn_mscale(rope.factor, mscale_all_dim.value_or(0));
+    out.softmax_factor = m * m;
+  }
   if (rope.type != RopeType::kYarn) return {};
   rope.beta_fast = beta_fast.value_or(rope.beta_fast);
   rope.beta_slow = beta_slow.value_or(rope.beta_slow);
@@ -81,21 +86,23 @@ Result<const nlohmann::json*> find_dict(JsonFields& fields, std::string& name) {
 
 }  // namespace
 
-double yarn_attention_factor(double factor, double mscale, double mscale_all_dim) {
-  const auto m = [factor](double s) {
-    return factor <= 1 ? 1.0 : 0.1 * s * std::log(factor) + 1.0;
-  };
-  if (mscale != 0 && mscale_all_dim != 0) return m(mscale) / m(mscale_all_dim);
-  return m(1);
+double yarn_mscale(double factor, double s) {
+  return factor <= 1 ? 1.0 : 0.1 * s * std::log(factor) + 1.0;
 }
 
-Result<RopeConfig> parse_hf_rope(JsonFields& fields, int head_dim,
-                                 int64_t max_position_embeddings) {
+double yarn_attention_factor(double factor, double mscale, double mscale_all_dim) {
+  if (mscale != 0 && mscale_all_dim != 0) {
+    return yarn_mscale(factor, mscale) / yarn_mscale(factor, mscale_all_dim);
+  }
+  return yarn_mscale(factor, 1);
+}
+
+Result<HfRope> parse_hf_rope(JsonFields& fields, const HfRopeSpec& spec) {
   std::string dict_name;
   MR_ASSIGN(const nlohmann::json* object, find_dict(fields, dict_name));
   JsonFields dict(*object, dict_name + ".");
-  RopeConfig rope;
-  rope.rotary_dim = head_dim;
+  HfRope out;
+  RopeConfig& rope = out.rope;
   MR_ASSIGN(rope.type, parse_type(dict));
 
   MR_ASSIGN(const auto theta, dict.find_number("rope_theta", kThetaRange));
@@ -104,9 +111,11 @@ Result<RopeConfig> parse_hf_rope(JsonFields& fields, int head_dim,
 
   MR_ASSIGN(const auto partial, dict.find_number("partial_rotary_factor", {0, 1}));
   MR_ASSIGN(const auto top_partial, fields.find_number("partial_rotary_factor", {0, 1}));
-  if (const double share = partial.value_or(top_partial.value_or(1.0)); share != 1.0) {
+  const double share = partial.value_or(top_partial.value_or(spec.default_partial));
+  if (share != 1.0 && !spec.may_be_partial) {
     return fail("field partial_rotary_factor: found {}, expected 1 for this architecture", share);
   }
+  rope.rotary_dim = static_cast<int>(spec.head_dim * share);
 
   MR_ASSIGN(const auto factor, dict.find_number("factor", kFactorRange));
   if (rope.type != RopeType::kDefault) {
@@ -115,15 +124,16 @@ Result<RopeConfig> parse_hf_rope(JsonFields& fields, int head_dim,
   constexpr std::string_view kOriginal = "original_max_position_embeddings";
   MR_ASSIGN(const auto original, dict.find_int(kOriginal, kPositionRange));
   MR_ASSIGN(const auto top_original, fields.find_int(kOriginal, kPositionRange));
-  rope.original_max_position = original.value_or(top_original.value_or(max_position_embeddings));
+  rope.original_max_position =
+      original.value_or(top_original.value_or(spec.max_position_embeddings));
 
   MR_TRY(parse_llama3(dict, rope));
-  MR_TRY(parse_yarn(dict, rope));
+  MR_TRY(parse_yarn(dict, out));
   // What training scripts note beside the parameters.
   constexpr std::string_view kHarmless[] = {"finetuned", "max_position_embeddings"};
   dict.ignore(kHarmless);
   MR_TRY(dict.check_rest({}));
-  return rope;
+  return out;
 }
 
 }  // namespace millrace

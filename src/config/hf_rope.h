@@ -9,12 +9,30 @@
 
 namespace millrace {
 
+// What the architecture says about its RoPE.
+struct HfRopeSpec {
+  int head_dim = 0;  // elements that rotate if all do; rotary_dim is a share of them
+  int64_t max_position_embeddings = 0;
+  // Share of head_dim that rotates if the file does not say; other architectures take only 1.
+  bool may_be_partial = false;
+  double default_partial = 1.0;
+};
+
+struct HfRope {
+  RopeConfig rope;  // `interleaved` is left false
+  // m(mscale_all_dim)^2, which multiplies MLA's softmax scale; 1 without scaling.
+  double softmax_factor = 1.0;
+};
+
 // Reads the RoPE fields of `fields` (top level of config.json). A value in the dict wins over the
-// top-level key, and that over the default. rotary_dim is set from `head_dim`.
-Result<RopeConfig> parse_hf_rope(JsonFields& fields, int head_dim, int64_t max_position_embeddings);
+// top-level key, and that over the default.
+Result<HfRope> parse_hf_rope(JsonFields& fields, const HfRopeSpec& spec);
+
+// m(s) = 0.1 s ln(factor) + 1, and 1 if factor <= 1: YaRN's correction of the scores' size.
+double yarn_mscale(double factor, double s);
 
 // YaRN's multiplier of cos and sin when none is given: m(mscale) / m(mscale_all_dim) if both are
-// set and not 0, else m(1), where m(s) = 0.1 s ln(factor) + 1.
+// set and not 0, else m(1), where m(s) is yarn_mscale(factor, s).
 double yarn_attention_factor(double factor, double mscale, double mscale_all_dim);
 
 }  // namespace millrace

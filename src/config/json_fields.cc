@@ -70,11 +70,44 @@ Result<std::optional<std::string>> JsonFields::find_string(std::string_view name
   return value->get<std::string>();
 }
 
+std::unexpected<Error> JsonFields::missing(std::string_view name, std::string_view expected) const {
+  return fail("field {}{}: missing, expected {}", prefix_, name, expected);
+}
+
 Result<int64_t> JsonFields::get_int(std::string_view name, Range<int64_t> range) {
   MR_ASSIGN(const auto number, find_int(name, range));
   if (number) return *number;
-  return fail("field {}{}: missing, expected an integer from {} to {}", prefix_, name, range.least,
-              range.most);
+  return missing(name, fmt::format("an integer from {} to {}", range.least, range.most));
+}
+
+Result<double> JsonFields::get_number(std::string_view name, Range<double> range) {
+  MR_ASSIGN(const auto number, find_number(name, range));
+  if (number) return *number;
+  return missing(name, fmt::format("a number from {:g} to {:g}", range.least, range.most));
+}
+
+Result<bool> JsonFields::get_bool(std::string_view name) {
+  MR_ASSIGN(const auto flag, find_bool(name));
+  if (flag) return *flag;
+  return missing(name, "true or false");
+}
+
+Result<std::optional<int64_t>> JsonFields::get_int_or_null(std::string_view name,
+                                                           Range<int64_t> range) {
+  if (object_.contains(name)) return find_int(name, range);
+  return missing(name, fmt::format("null or an integer from {} to {}", range.least, range.most));
+}
+
+Result<std::vector<std::string>> JsonFields::find_strings(std::string_view name) {
+  std::vector<std::string> strings;
+  const nlohmann::json* list = find(name);
+  if (list == nullptr) return strings;
+  if (!list->is_array()) return wrong(name, *list, "an array of strings");
+  for (const auto& item : *list) {
+    if (!item.is_string()) return wrong(name, item, "a string in each place");
+    strings.push_back(item.get<std::string>());
+  }
+  return strings;
 }
 
 void JsonFields::ignore(std::span<const std::string_view> names) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 
@@ -37,7 +38,16 @@ class JsonFields {
   Result<std::optional<bool>> find_bool(std::string_view name);
   Result<std::optional<std::string>> find_string(std::string_view name);
 
+  // Required: an error if the field is absent.
   Result<int64_t> get_int(std::string_view name, Range<int64_t> range);
+  Result<double> get_number(std::string_view name, Range<double> range);
+  Result<bool> get_bool(std::string_view name);
+
+  // Null is a value here ("q_lora_rank": null is none); an absent field is an error.
+  Result<std::optional<int64_t>> get_int_or_null(std::string_view name, Range<int64_t> range);
+
+  // The strings of an array; empty if absent.
+  Result<std::vector<std::string>> find_strings(std::string_view name);
 
   // Marks fields as harmless: what they say does not change the arithmetic.
   void ignore(std::span<const std::string_view> names);
@@ -46,6 +56,7 @@ class JsonFields {
   // begins with one of `ignored_prefixes`.
   Result<> check_rest(std::span<const std::string_view> ignored_prefixes) const;
 
+  std::unexpected<Error> missing(std::string_view name, std::string_view expected) const;
   std::unexpected<Error> wrong(std::string_view name, const nlohmann::json& found,
                                std::string_view expected) const;
 

@@ -1,5 +1,8 @@
 #include "config/model_config.h"
 
+#include <cmath>
+#include <span>
+
 #include "base/check.h"
 
 namespace millrace {
@@ -15,6 +18,104 @@ struct Bounded {
   int64_t value;
   int64_t most;
 };
+
+Result<> check_sizes(std::span<const Bounded> sizes) {
+  for (const Bounded& size : sizes) {
+    if (size.value < 1 || size.value > size.most) {
+      return fail("{}: found {}, expected 1 to {}", size.name, size.value, size.most);
+    }
+  }
+  return {};
+}
+
+Result<> validate_mla(const ModelConfig& config) {
+  const MlaConfig& mla = *config.mla;
+  const Bounded sizes[] = {{"kv_lora_rank", mla.kv_lora_rank, 65536},
+                           {"qk_nope_head_dim", mla.qk_nope_head_dim, 1024},
+                           {"qk_rope_head_dim", mla.qk_rope_head_dim, 1024},
+                           {"v_head_dim", mla.v_head_dim, 1024}};
+  MR_TRY(check_sizes(sizes));
+  if (mla.q_lora_rank < 0 || mla.q_lora_rank > 65536) {
+    return fail("q_lora_rank: found {}, expected 0 to 65536", mla.q_lora_rank);
+  }
+  if (config.head_dim != mla.qk_head_dim() || config.num_kv_heads != config.num_heads ||
+      config.rope.rotary_dim != mla.qk_rope_head_dim) {
+    return fail(
+        "latent attention: found head_dim {}, {} KV heads and {} rotary dimensions, expected {}, "
+        "{} and {}",
+        config.head_dim, config.num_kv_heads, config.rope.rotary_dim, mla.qk_head_dim(),
+        config.num_heads, mla.qk_rope_head_dim);
+  }
+  if (!(mla.softmax_scale > 0 && std::isfinite(mla.softmax_scale))) {
+    return fail("softmax scale: found {}, expected a number above 0", mla.softmax_scale);
+  }
+  if (int64_t{config.num_heads} * mla.v_head_dim > kMaxHidden) {
+    return fail("{} heads of {} values: expected at most {} in all", config.num_heads,
+                mla.v_head_dim, kMaxHidden);
+  }
+  return {};
+}
+
+Result<> validate_indexer(const ModelConfig& config) {
+  const IndexerConfig& indexer = *config.indexer;
+  if (!config.mla || config.mla->q_lora_rank == 0) {
+    return fail("an indexer needs latent attention with q_lora_rank");
+  }
+  const Bounded sizes[] = {{"index_n_heads", indexer.num_heads, 1024},
+                           {"index_head_dim", indexer.head_dim, 1024},
+                           {"index_topk", indexer.topk, int64_t{1} << 20}};
+  MR_TRY(check_sizes(sizes));
+  if (indexer.head_dim < config.mla->qk_rope_head_dim || indexer.head_dim % 4 != 0) {
+    return fail("index_head_dim: found {}, expected a multiple of 4 from {} (qk_rope_head_dim)",
+                indexer.head_dim, config.mla->qk_rope_head_dim);
+  }
+  if (indexer.is_full.size() != static_cast<size_t>(config.num_layers)) {
+    return fail("indexer types: found {} layers, expected {}", indexer.is_full.size(),
+                config.num_layers);
+  }
+  if (indexer.is_full.front() == 0) {
+    return fail("indexer types: found a first layer that shares, expected one with an indexer");
+  }
+  return {};
+}
+
+Result<> validate_moe(const ModelConfig& config) {
+  const MoeConfig& moe = *config.moe;
+  const Bounded sizes[] = {{"number of experts", moe.num_experts, 65536},
+                           {"experts per token", moe.experts_per_token, moe.num_experts},
+                           {"expert intermediate size", moe.intermediate_size, kMaxIntermediate},
+                           {"expert groups", moe.num_groups, moe.num_experts},
+                           {"chosen expert groups", moe.topk_groups, moe.num_groups}};
+  MR_TRY(check_sizes(sizes));
+  if (moe.shared_intermediate_size < 0 || moe.shared_intermediate_size > kMaxIntermediate) {
+    return fail("shared expert intermediate size: found {}, expected 0 to {}",
+                moe.shared_intermediate_size, kMaxIntermediate);
+  }
+  if (moe.num_experts % moe.num_groups != 0) {
+    return fail("expert groups: found {}, expected a divisor of the {} experts", moe.num_groups,
+                moe.num_experts);
+  }
+  const int group_size = moe.num_experts / moe.num_groups;
+  // A group is judged by its two best experts.
+  if (moe.num_groups > 1 && group_size < 2) {
+    return fail("expert groups: found {} of one expert each, expected at least two in a group",
+                moe.num_groups);
+  }
+  if (moe.experts_per_token > moe.topk_groups * group_size) {
+    return fail("experts per token: found {}, expected at most {} ({} groups of {})",
+                moe.experts_per_token, moe.topk_groups * group_size, moe.topk_groups, group_size);
+  }
+  if (!(moe.routed_scaling_factor > 0 && std::isfinite(moe.routed_scaling_factor)) ||
+      !(moe.norm_epsilon >= 0 && moe.norm_epsilon < 1)) {
+    return fail("routed scaling factor: found {} (epsilon {}), expected a number above 0",
+                moe.routed_scaling_factor, moe.norm_epsilon);
+  }
+  if (moe.is_sparse.size() != static_cast<size_t>(config.num_layers)) {
+    return fail("MLP layer types: found {} layers, expected {}", moe.is_sparse.size(),
+                config.num_layers);
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -54,6 +155,20 @@ std::string_view name_of(RopeType type) {
   MR_CHECK(false, "bad rope type");
 }
 
+std::string_view name_of(QuantizationMethod method) {
+  switch (method) {
+    case QuantizationMethod::kBlockFp8:
+      return "fp8";
+    case QuantizationMethod::kGptq:
+      return "gptq";
+    case QuantizationMethod::kAwq:
+      return "awq";
+    case QuantizationMethod::kCompressedTensors:
+      return "compressed-tensors";
+  }
+  MR_CHECK(false, "bad quantization method");
+}
+
 Result<> validate(const ModelConfig& config) {
   const Bounded sizes[] = {{"hidden size", config.hidden_size, kMaxHidden},
                            {"intermediate size", config.intermediate_size, kMaxIntermediate},
@@ -63,11 +178,7 @@ Result<> validate(const ModelConfig& config) {
                            {"number of KV heads", config.num_kv_heads, 65536},
                            {"head_dim", config.head_dim, 1024},
                            {"context length", config.max_position_embeddings, kMaxPositions}};
-  for (const Bounded& size : sizes) {
-    if (size.value < 1 || size.value > size.most) {
-      return fail("{}: found {}, expected 1 to {}", size.name, size.value, size.most);
-    }
-  }
+  MR_TRY(check_sizes(sizes));
   if (config.num_heads % config.num_kv_heads != 0) {
     return fail("number of KV heads: found {}, expected a divisor of the {} heads",
                 config.num_kv_heads, config.num_heads);
@@ -85,6 +196,9 @@ Result<> validate(const ModelConfig& config) {
     return fail("rotary dimensions: found {}, expected an even number up to head_dim {}",
                 rope.rotary_dim, config.head_dim);
   }
+  if (config.mla) MR_TRY(validate_mla(config));
+  if (config.indexer) MR_TRY(validate_indexer(config));
+  if (config.moe) MR_TRY(validate_moe(config));
   for (const int64_t id : config.eos_token_ids) {
     if (id < 0 || id >= config.vocab_size) {
       return fail("end token: found {}, expected a token below {}", id, config.vocab_size);

@@ -80,8 +80,8 @@ struct MlaConfig {
 // The indexer of DeepSeek Sparse Attention (DeepSeek-V3.2, section 2.1).
 struct IndexerConfig {
   int num_heads = 0;
-  int head_dim = 0;  // the first qk_rope_head_dim elements of a head rotate
-  int topk = 0;      // keys that a query attends to
+  int head_dim = 0;          // the first qk_rope_head_dim elements of a head rotate
+  int topk = 0;              // keys that a query attends to
   bool interleaved = false;  // RoPE of the indexer: as RopeConfig::interleaved
   // By layer, 1: has an indexer ("full"); 0: takes the selection of the nearest full layer before
   // it ("shared"). The first layer is full.
@@ -106,6 +106,33 @@ struct MoeConfig {
   std::vector<uint8_t> is_sparse;  // by layer, 1: mixture of experts; 0: a dense MLP
 };
 
+enum class QuantizationMethod : uint8_t { kBlockFp8, kGptq, kAwq, kCompressedTensors };
+// "fp8", "gptq", "awq", "compressed-tensors", as in config.json.
+std::string_view name_of(QuantizationMethod method);
+
+// How a Hugging Face checkpoint stores its quantised matrices. What follows from the tensors
+// themselves is not here. GGUF files have none: there every tensor says its format.
+//   kBlockFp8           weight E4M3 [out, in]; weight_scale_inv [out / block, in / block]
+//   multiplies kGptq               qweight, qzeros, scales, g_idx (in order of the groups:
+//   act-order is refused) kAwq                qweight, qzeros, scales; the "gemm" packing
+//   kCompressedTensors  weight_packed, weight_scale, weight_shape, weight_zero_point
+//   ("pack-quantized")
+struct QuantizationConfig {
+  QuantizationMethod method = QuantizationMethod::kBlockFp8;
+  int block_rows = 0;  // kBlockFp8: outputs and
+  int block_cols = 0;  // inputs that share a scale; the last blocks may be short
+  int group_size = 0;  // 4-bit: inputs that share a scale, a multiple of 32
+  // 4-bit: no zero points; a code c stands for (c - 8) * scale. GPTQ files hold qzeros regardless,
+  // which then all say 8.
+  bool symmetric = true;
+  // kGptq: qzeros hold the zero point less 1 (checkpoint_format "gptq", not "gptq_v2").
+  bool zeros_less_one = false;
+  // Modules that are not quantised, as the file names them: a module's name or its prefix, a name
+  // of a kind of module ("lm_head"), or "re:" and a regular expression. Tensors decide; this is for
+  // messages.
+  std::vector<std::string> not_converted;
+};
+
 // A decoder. Lengths in elements. Without `mla`, attention is grouped-query attention.
 struct ModelConfig {
   Architecture architecture = Architecture::kLlama;
@@ -120,17 +147,18 @@ struct ModelConfig {
   RopeConfig rope;
   int64_t max_position_embeddings = 0;
   bool tie_word_embeddings = false;
-  bool qkv_bias = false;      // q, k and v projections
-  bool o_bias = false;        // output projection
-  bool mlp_bias = false;      // gate, up and down projections
-  bool qk_norm = false;       // RMS norm over head_dim of each head of q and of k, before RoPE
+  bool qkv_bias = false;  // q, k and v projections
+  bool o_bias = false;    // output projection
+  bool mlp_bias = false;  // gate, up and down projections
+  bool qk_norm = false;   // RMS norm over head_dim of each head of q and of k, before RoPE
   std::optional<MlaConfig> mla;
   std::optional<IndexerConfig> indexer;  // only with mla
   std::optional<MoeConfig> moe;
   // Multi-token-prediction layers that the checkpoint holds after num_layers; not run here.
   int num_mtp_layers = 0;
-  DType dtype = DType::kF32;  // the type the checkpoint was published in
-  std::vector<int64_t> eos_token_ids;  // ascending, may be empty
+  DType dtype = DType::kF32;                       // the type the checkpoint was published in
+  std::optional<QuantizationConfig> quantization;  // of Hugging Face checkpoints
+  std::vector<int64_t> eos_token_ids;              // ascending, may be empty
   std::optional<int64_t> bos_token_id;
 
   // heads x head_dim: rows of q_proj.

@@ -283,13 +283,13 @@ TEST(HfConfig, EveryBadFieldIsAnErrorThatNamesIt) {
        "[\"full_attention\", \"sliding_attention\", \"full_attention\", \"full_attention\"]",
        "field layer_types: found \"sliding_attention\", expected \"full_attention\" in each layer"},
       {"quantization_config", "{\"quant_method\": \"gptq\"}",
-       "field quantization_config: found an object of 1, expected none: of quantised models only "
-       "GGUF files are supported"},
+       "field quantization_config.bits: missing, expected an integer from -65536 to 65536"},
       {"architectures", "[]",
        "field architectures: found an array of 0, expected an array of one name"},
       {"architectures", "[\"GPT2LMHeadModel\"]",
        "field architectures: architecture \"GPT2LMHeadModel\" is not supported; supported: "
-       "LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM"},
+       "LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, "
+       "Glm4MoeForCausalLM, DeepseekV3ForCausalLM, DeepseekV32ForCausalLM, GlmMoeDsaForCausalLM"},
       {"logit_scale", "2.0",
        "field logit_scale: found 2.0; this field is not understood and may change what the model "
        "computes; remove it if it does not"},
@@ -325,9 +325,11 @@ TEST(HfConfig, ModelTypeStandsInForArchitectures) {
   config.erase("architectures");
   EXPECT_EQ(parse_hf_config(config)->architecture, Architecture::kQwen3);
   config["model_type"] = "mamba";
-  EXPECT_EQ(error_of(config),
-            "field model_type: architecture \"mamba\" is not supported; supported: "
-            "LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM");
+  EXPECT_EQ(
+      error_of(config),
+      "field model_type: architecture \"mamba\" is not supported; supported: "
+      "LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, "
+      "Glm4MoeForCausalLM, DeepseekV3ForCausalLM, DeepseekV32ForCausalLM, GlmMoeDsaForCausalLM");
 }
 
 class GgufConfig : public ::testing::Test {
