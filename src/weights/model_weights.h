@@ -87,10 +87,17 @@ struct ModelWeights {
 };
 
 // Packs all weights of a checkpoint on all threads of `team`; mapped pages are let go of as they
-// are packed, so that the peak is the packed size and little more. Errors name the tensor: missing,
-// of another shape, of a type that is not a weight format; or there, in the decoder's namespace,
-// and of no use to this configuration (a bias or norm that would silently be left out).
+// are packed, so that the peak is the packed size and little more. Matrices keep their format,
+// but for: routers are fp32; k_up is transposed, which formats of blocks become fp32 for. Errors
+// name the tensor: missing, of another shape, of a type that is not a weight format; or there, in
+// the decoder's namespace, and of no use to this configuration (a bias or norm that would silently
+// be left out). Layers of multi-token prediction and indexers of layers that share another's
+// selection are left out and named once in the log.
 Result<ModelWeights> load_model_weights(const Checkpoint& checkpoint, const ModelConfig& config,
                                         ThreadTeam& team, Progress& progress);
+
+// Bytes that the packed weights will take: total_bytes() of what load_model_weights gives. Errors
+// as of it; reads nothing but names and shapes.
+Result<int64_t> packed_bytes(const Checkpoint& checkpoint, const ModelConfig& config);
 
 }  // namespace millrace

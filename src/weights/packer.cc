@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 
-#include "tensor/packing.h"
-#include "weights/checkpoint_sizes.h"
+#include "tensor/weight_format.h"
 
 namespace millrace {
 namespace {
@@ -15,17 +13,21 @@ constexpr int64_t kAlignment = 64;
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
 std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) {
-    text += fmt::format("{}{}", i == 0 ? "" : ", ", shape[i]);
-  }
-  return text + "]";
+  return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
 }  // namespace
 
+NameStyle Packer::style() const {
+  return checkpoint_.is_gguf() ? NameStyle::kGguf : NameStyle::kHuggingFace;
+}
+
+bool Packer::has(const std::string& tensor_name) const {
+  return checkpoint_.find(tensor_name) != nullptr;
+}
+
 Result<const CheckpointTensor*> Packer::find(const std::string& name,
-                                             const std::vector<int64_t>& shape) const {
+                                             const std::vector<int64_t>& shape) {
   const CheckpointTensor* tensor = checkpoint_.find(name);
   if (tensor == nullptr) {
     return fail("tensor {} is missing; the configuration asks for one of shape {}", name,
@@ -39,22 +41,58 @@ Result<const CheckpointTensor*> Packer::find(const std::string& name,
     return fail("tensor {} is of type {}; that is no weight format that Millrace reads", name,
                 tensor->type_name());
   }
+  taken_.insert(tensor);
   return tensor;
 }
 
-int64_t Packer::reserve(const CheckpointTensor& tensor) {
+int64_t Packer::reserve(int64_t bytes) {
   const int64_t offset = reserved_;
-  reserved_ += (packed_bytes(tensor) + kAlignment - 1) / kAlignment * kAlignment;
-  taken_.insert(&tensor);
+  reserved_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
   return offset;
 }
 
-Result<> Packer::matrix(const std::string& name, int64_t n, int64_t k, PackedMatrix* target) {
-  MR_ASSIGN(const CheckpointTensor* tensor, find(name, {n, k}));
-  auto layout = packed_layout(*tensor->weight_format(), n, k);
-  if (!layout) return fail("tensor {}: {}", name, layout.error().message);
+Result<> Packer::add(const MatrixSource& source, MatrixShape shape, PackedMatrix* target) {
+  auto layout = packed_layout(source, shape.n, shape.k);
+  if (!layout) return fail("tensor {}: {}", source.tensor->name, layout.error().message);
   *target = *layout;
-  matrices_.push_back({tensor, target, reserve(*tensor)});
+  matrices_.push_back({source, target, reserve(layout->total_bytes())});
+  return {};
+}
+
+Result<> Packer::matrix(const std::string& module, MatrixShape shape, PackedMatrix* target) {
+  MR_ASSIGN(const CheckpointTensor* tensor, find(module + ".weight", {shape.n, shape.k}));
+  return add({.tensor = tensor}, shape, target);
+}
+
+Result<> Packer::matrix_f32(const std::string& module, MatrixShape shape, PackedMatrix* target) {
+  MR_ASSIGN(const CheckpointTensor* tensor, find(module + ".weight", {shape.n, shape.k}));
+  return add({.tensor = tensor, .to_f32 = true}, shape, target);
+}
+
+Result<> Packer::matrices(const std::string& module, MatrixShape shape,
+                          std::vector<PackedMatrix>& targets) {
+  const auto count = static_cast<int64_t>(targets.size());
+  MR_ASSIGN(const CheckpointTensor* tensor, find(module + ".weight", {count, shape.n, shape.k}));
+  for (int64_t i = 0; i < count; ++i) {
+    MR_TRY(add({.tensor = tensor, .row_begin = i * shape.n}, shape,
+               &targets[static_cast<size_t>(i)]));
+  }
+  return {};
+}
+
+Result<> Packer::kv_up(const std::string& module, KvUpShape shape, std::vector<PackedMatrix>& k_up,
+                       std::vector<PackedMatrix>& v_up) {
+  const int64_t head_rows = shape.nope + shape.v;
+  MR_ASSIGN(const CheckpointTensor* tensor,
+            find(module + ".weight", {shape.heads * head_rows, shape.latent}));
+  for (int64_t head = 0; head < shape.heads; ++head) {
+    const auto index = static_cast<size_t>(head);
+    const int64_t row = head * head_rows;
+    MR_TRY(add({.tensor = tensor, .row_begin = row, .transposed = true},
+               {shape.latent, shape.nope}, &k_up[index]));
+    MR_TRY(add({.tensor = tensor, .row_begin = row + shape.nope}, {shape.v, shape.latent},
+               &v_up[index]));
+  }
   return {};
 }
 
@@ -64,7 +102,7 @@ Result<> Packer::vector(const std::string& name, int64_t size, const float** tar
     return fail("tensor {} is of type {}; a vector must be F32, F16 or BF16", name,
                 tensor->type_name());
   }
-  vectors_.push_back({tensor, target, reserve(*tensor)});
+  vectors_.push_back({tensor, target, reserve(size * int64_t{sizeof(float)})});
   return {};
 }
 
@@ -84,10 +122,9 @@ Result<Buffer> Packer::run(ThreadTeam& team, Progress& progress) {
 void Packer::pack_matrices(ThreadTeam& team, Progress& progress) const {
   // A piece is a run of panels of one matrix.
   struct Piece {
-    const MatrixJob* job;
+    size_t matrix;
     int64_t panel_begin;
     int64_t panel_end;
-    size_t matrix;
   };
   std::vector<Piece> pieces;
   std::vector<std::atomic<int64_t>> left(matrices_.size());
@@ -96,7 +133,7 @@ void Packer::pack_matrices(ThreadTeam& team, Progress& progress) const {
     const int64_t run =
         std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, matrix.panel_bytes()));
     for (int64_t begin = 0; begin < matrix.num_panels(); begin += run) {
-      pieces.push_back({&matrices_[i], begin, std::min(begin + run, matrix.num_panels()), i});
+      pieces.push_back({i, begin, std::min(begin + run, matrix.num_panels())});
       left[i].fetch_add(1, std::memory_order_relaxed);
     }
   }
@@ -105,19 +142,15 @@ void Packer::pack_matrices(ThreadTeam& team, Progress& progress) const {
   team.run([&](int) {
     for (size_t p = next.fetch_add(1); p < pieces.size(); p = next.fetch_add(1)) {
       const Piece& piece = pieces[p];
-      const PackedMatrix& matrix = *piece.job->target;
-      const CheckpointTensor& tensor = *piece.job->tensor;
+      const MatrixSource& source = matrices_[piece.matrix].source;
+      const PackedMatrix& matrix = *matrices_[piece.matrix].target;
       std::byte* dst = const_cast<std::byte*>(matrix.panel(piece.panel_begin));
-      pack_panels({{.format = *tensor.weight_format(), .data = tensor.bytes.data(), .n = matrix.n}},
-                  matrix, piece.panel_begin, piece.panel_end, dst);
+      pack_panels(source, matrix, piece.panel_begin, piece.panel_end, dst);
       // Pages at once, from the one in which the piece begins to the last that it fills; if the
       // neighbour before is not done with the first, it reads that again. What is left goes with
       // the matrix's last piece.
-      const int64_t row_bytes = static_cast<int64_t>(tensor.bytes.size()) / matrix.n;
-      const int64_t row_begin = piece.panel_begin * kPanelWidth;
-      const int64_t row_end = std::min(piece.panel_end * kPanelWidth, matrix.n);
-      checkpoint_.release(tensor, row_begin * row_bytes, (row_end - row_begin) * row_bytes);
-      if (left[piece.matrix].fetch_sub(1) == 1) checkpoint_.release(tensor);
+      release_panels(checkpoint_, source, matrix, piece.panel_begin, piece.panel_end);
+      if (left[piece.matrix].fetch_sub(1) == 1) release_matrix(checkpoint_, source, matrix);
       progress.advance((piece.panel_end - piece.panel_begin) * matrix.panel_bytes());
     }
   });

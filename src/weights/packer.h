@@ -11,25 +11,33 @@
 #include "base/thread_team.h"
 #include "io/checkpoint.h"
 #include "tensor/packed_matrix.h"
+#include "weights/matrix_source.h"
+#include "weights/weights_plan.h"
 
 namespace millrace {
 
-// Two phases: matrix() and vector() check a tensor and reserve room for it; run() allocates, packs
-// on all threads, and fills in the views that were asked for. The targets must stay where they are
-// until run() has returned.
-class Packer {
+// Two phases: the functions of WeightSink check a tensor and reserve room for it; run() allocates,
+// packs on all threads, and fills in the views that were asked for. Errors name the tensor:
+// missing, of another shape, of a type that is no weight format. Vectors may be F32, F16 or BF16.
+class Packer : public WeightSink {
  public:
   explicit Packer(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
 
-  // A weight matrix of n outputs and k inputs. Errors name the tensor: missing, of another shape,
-  // of a type that is no weight format.
-  Result<> matrix(const std::string& name, int64_t n, int64_t k, PackedMatrix* target);
-
-  // A vector of fp32: norm weights, biases. F32, F16 and BF16 tensors are taken.
-  Result<> vector(const std::string& name, int64_t size, const float** target);
+  NameStyle style() const override;
+  bool has(const std::string& tensor_name) const override;
+  Result<> matrix(const std::string& module, MatrixShape shape, PackedMatrix* target) override;
+  Result<> matrix_f32(const std::string& module, MatrixShape shape, PackedMatrix* target) override;
+  Result<> matrices(const std::string& module, MatrixShape shape,
+                    std::vector<PackedMatrix>& targets) override;
+  Result<> kv_up(const std::string& module, KvUpShape shape, std::vector<PackedMatrix>& k_up,
+                 std::vector<PackedMatrix>& v_up) override;
+  Result<> vector(const std::string& name, int64_t size, const float** target) override;
 
   // True if the tensor was planned.
   bool takes(const CheckpointTensor& tensor) const { return taken_.contains(&tensor); }
+
+  // Bytes of everything that was planned.
+  int64_t reserved_bytes() const { return reserved_; }
 
   // Packs everything that was planned and returns the memory that the views point into. Pages of
   // the checkpoint are let go of as soon as they were packed.
@@ -37,7 +45,7 @@ class Packer {
 
  private:
   struct MatrixJob {
-    const CheckpointTensor* tensor;
+    MatrixSource source;
     PackedMatrix* target;
     int64_t offset;
   };
@@ -47,10 +55,11 @@ class Packer {
     int64_t offset;
   };
 
-  Result<const CheckpointTensor*> find(const std::string& name,
-                                       const std::vector<int64_t>& shape) const;
-  // Room for the tensor's packed bytes; gives where it begins.
-  int64_t reserve(const CheckpointTensor& tensor);
+  Result<const CheckpointTensor*> find(const std::string& name, const std::vector<int64_t>& shape);
+  // Plans a part of a tensor that was found.
+  Result<> add(const MatrixSource& source, MatrixShape shape, PackedMatrix* target);
+  // Room for bytes of packed weights; gives where they begin.
+  int64_t reserve(int64_t bytes);
   void pack_matrices(ThreadTeam& team, Progress& progress) const;
 
   const Checkpoint& checkpoint_;
