@@ -63,6 +63,11 @@ struct IndexMerge {
   int64_t workspace_offset = 0;
 };
 
+// D^-0.5.
+[[gnu::always_inline]] inline float index_score_scale(int index_dim) {
+  return static_cast<float>(1.0 / __builtin_sqrt(static_cast<double>(index_dim)));
+}
+
 // Bytes of one part's candidates.
 [[gnu::always_inline]] inline constexpr int64_t index_candidates_bytes(int64_t topk) {
   return 64 + (topk * 8 + 63) / 64 * 64;
@@ -78,6 +83,10 @@ struct IndexerKernels {
   void (*merge)(const IndexerArgs& args, const IndexMerge& merge, std::byte* scratch);
   // Writes index keys of tokens [token_begin, token_end).
   void (*write)(const IndexWriteArgs& args, int64_t token_begin, int64_t token_end);
+  // For tests and benchmarks: the scores of an item's positions that each token sees, to
+  // scores[token * stride + position - position_begin]. Takes the scratch memory of run_item.
+  void (*score)(const IndexerArgs& args, const IndexItem& item, float* scores, int64_t stride,
+                std::byte* scratch);
 };
 
 const IndexerKernels& indexer_kernels(Isa isa);

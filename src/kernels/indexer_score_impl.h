@@ -1,0 +1,316 @@
+// Scores of the indexer: 16 positions in lanes, a block of heads in registers. For files of one
+// instruction set only, like simd.h.
+//
+// A token's queries are packed once into the order of the loops: [block of heads][4 elements (int8)
+// or 1 element (float)][head of the block]. With int8 keys the sums start at -128 x the sum of the
+// query's codes where the dot product takes codes + 128 as they are stored; all of it is exact.
+#pragma once
+
+#include "kernels/attention_vec.h"
+#include "kernels/indexer_scratch.h"
+
+namespace millrace {
+namespace {
+
+// Heads whose sums are in registers at once, and groups of 16 positions that share a broadcast.
+#if defined(__AVX512F__)
+inline constexpr int kIndexHeads = 8;
+inline constexpr int kIndexGroups = 2;
+#else
+inline constexpr int kIndexHeads = 4;
+inline constexpr int kIndexGroups = 1;
+#endif
+static_assert(kIndexHeadPad % kIndexHeads == 0);
+
+// Whether dot4 of stored codes (0..255) is as fast as one of signed codes.
+#if defined(__AVX512VNNI__) || !defined(__AVX2__)
+inline constexpr bool kUnsignedKeys = true;
+#else
+inline constexpr bool kUnsignedKeys = false;
+#endif
+
+// One token's packed queries, in scratch memory.
+struct IndexQuery {
+  int num_heads = 0;
+  int dim = 0;
+  float scale = 0;                // D^-0.5; float keys only
+  std::byte* values = nullptr;    // int8 codes or floats, padded heads zero
+  int32_t* starts = nullptr;      // [padded heads]: of the integer sums
+  float* coefficients = nullptr;  // [padded heads]: what relu is multiplied by
+};
+
+// 16 positions' keys and, with int8, scales.
+struct IndexGroup {
+  const std::byte* keys = nullptr;
+  const float* scales = nullptr;
+};
+
+// amax / 127; NaN or infinite if some element is.
+float index_row_scale(const float* x, int n) {
+  V16 largest = zero();
+  V16 nans = zero();
+  for (int d = 0; d < n; d += 16) {
+    const V16 v = load_first(x + d, n - d < 16 ? n - d : 16);
+    largest = max(abs(v), largest);  // a NaN in v leaves `largest`
+    nans = nans + v * zero();        // NaN where v is NaN or infinite
+  }
+  float lanes[16];
+  float nan_lanes[16];
+  store(lanes, largest);
+  store(nan_lanes, nans);
+  float amax = 0;
+  bool is_nan = false;
+  for (int i = 0; i < 16; ++i) {
+    if (lanes[i] > amax) amax = lanes[i];
+    is_nan = is_nan || nan_lanes[i] != nan_lanes[i];
+  }
+  if (is_nan) {
+    for (int d = 0; d < n; ++d) {
+      if (x[d] != x[d]) return __builtin_fabsf(x[d]) / 127.0f;
+    }
+  }
+  return amax / 127.0f;
+}
+
+// Codes of up to 16 elements from x, absent ones 0; 0 for a scale that divides nothing.
+MR_INLINE I16 index_codes(const float* x, int count, float scale) {
+  if (!(scale > 0 && scale < __builtin_inff())) return zero_int();
+  const V16 quotient = load_first(x, count) / set1(scale);
+  return to_int(max(min(quotient, set1(127.0f)), set1(-127.0f)));
+}
+
+// Packs head `head` of a query as int8.
+void pack_head_int8(const float* q, float weight, int head, IndexQuery& query) {
+  const float scale = index_row_scale(q, query.dim);
+  const int block = head / kIndexHeads;
+  std::byte* to = query.values + int64_t{block} * kIndexHeads * query.dim + head % kIndexHeads * 4;
+  I16 sum = zero_int();
+  for (int d = 0; d < query.dim; d += 16) {
+    const int count = query.dim - d < 16 ? query.dim - d : 16;
+    const I16 codes = index_codes(q + d, count, scale);
+    sum = add(sum, codes);
+    uint8_t chunk[16];
+    store_low8(chunk, codes);
+    for (int i = 0; i < count; i += 4) {
+      __builtin_memcpy(to + int64_t{d + i} * kIndexHeads, chunk + i, 4);
+    }
+  }
+  query.starts[head] = kUnsignedKeys ? -128 * reduce_add(sum) : 0;
+  query.coefficients[head] = (weight * index_score_scale(query.dim)) * scale;
+}
+
+void pack_head_float(const float* q, float weight, int head, IndexQuery& query) {
+  const int block = head / kIndexHeads;
+  float* to = reinterpret_cast<float*>(query.values) + int64_t{block} * kIndexHeads * query.dim +
+              head % kIndexHeads;
+  for (int64_t d = 0; d < query.dim; ++d) to[d * kIndexHeads] = q[d];
+  query.coefficients[head] = weight;
+}
+
+// Packs a token's queries into scratch memory that holds IndexerScratchSizes::query bytes.
+IndexQuery pack_query(const IndexerArgs& args, int64_t row, const IndexerScratchSizes& sizes,
+                      std::byte* memory) {
+  IndexQuery query;
+  query.num_heads = args.num_heads;
+  query.dim = args.cache.index_dim;
+  query.scale = index_score_scale(query.dim);
+  query.values = memory;
+  query.starts = reinterpret_cast<int32_t*>(memory + sizes.values);
+  query.coefficients = reinterpret_cast<float*>(query.starts + sizes.padded_heads);
+  for (int64_t i = 0; i < sizes.query; i += 64) store_int(memory + i, zero_int());
+  const bool is_int8 = args.cache.index_dtype == DType::kI8;
+  for (int head = 0; head < args.num_heads; ++head) {
+    const float* q = args.q + row * args.q_stride + int64_t{head} * query.dim;
+    const float weight = args.weights[row * args.weights_stride + head];
+    if (is_int8) {
+      pack_head_int8(q, weight, head, query);
+    } else {
+      pack_head_float(q, weight, head, query);
+    }
+  }
+  return query;
+}
+
+template <int kGroups>
+MR_INLINE void add_int8_block(const IndexQuery& query, int head,
+                              const IndexGroup (&groups)[kGroups], V16 (&sums)[kGroups]) {
+  I16 acc[kGroups][kIndexHeads];
+  MR_UNROLL(8)
+  for (int h = 0; h < kIndexHeads; ++h) {
+    const I16 start = set1_int(query.starts[head + h]);
+    MR_UNROLL(2)
+    for (int g = 0; g < kGroups; ++g) acc[g][h] = start;
+  }
+  const std::byte* q = query.values + int64_t{head} * query.dim;
+  for (int64_t d = 0; d < query.dim; d += 4, q += 4 * kIndexHeads) {
+    I16 keys[kGroups];
+    MR_UNROLL(2)
+    for (int g = 0; g < kGroups; ++g) {
+      keys[g] = load_int(groups[g].keys + d * 16);
+      if constexpr (!kUnsignedKeys) {
+        keys[g] = xor_bits(keys[g], set1_int(static_cast<int32_t>(0x80808080u)));
+      }
+    }
+    MR_UNROLL(8)
+    for (int h = 0; h < kIndexHeads; ++h) {
+      const I16 codes = broadcast4(q + 4 * h);
+      MR_UNROLL(2)
+      for (int g = 0; g < kGroups; ++g) {
+        if constexpr (kUnsignedKeys) {
+          acc[g][h] = dot4<8>(acc[g][h], keys[g], codes);
+        } else {
+          acc[g][h] = dot4_signed(acc[g][h], keys[g], codes);
+        }
+      }
+    }
+  }
+  MR_UNROLL(8)
+  for (int h = 0; h < kIndexHeads; ++h) {
+    if (head + h >= query.num_heads) break;
+    const V16 coefficient = set1(query.coefficients[head + h]);
+    MR_UNROLL(2)
+    for (int g = 0; g < kGroups; ++g) {
+      sums[g] = fma(coefficient, to_float(max(acc[g][h], zero_int())), sums[g]);
+    }
+  }
+}
+
+template <DType kDType, int kGroups>
+MR_INLINE void add_float_block(const IndexQuery& query, int head,
+                               const IndexGroup (&groups)[kGroups], V16 (&sums)[kGroups]) {
+  V16 acc[kGroups][kIndexHeads];
+  MR_UNROLL(8)
+  for (int h = 0; h < kIndexHeads; ++h) {
+    MR_UNROLL(2)
+    for (int g = 0; g < kGroups; ++g) acc[g][h] = zero();
+  }
+  const float* q = reinterpret_cast<const float*>(query.values) + int64_t{head} * query.dim;
+  for (int64_t d = 0; d < query.dim; ++d, q += kIndexHeads) {
+    V16 keys[kGroups];
+    MR_UNROLL(2)
+    for (int g = 0; g < kGroups; ++g) {
+      if constexpr (kDType == DType::kBF16) {
+        keys[g] = load_bf16(reinterpret_cast<const uint16_t*>(groups[g].keys) + d * 16);
+      } else {
+        keys[g] = load(reinterpret_cast<const float*>(groups[g].keys) + d * 16);
+      }
+    }
+    MR_UNROLL(8)
+    for (int h = 0; h < kIndexHeads; ++h) {
+      const V16 value = set1(q[h]);
+      MR_UNROLL(2)
+      for (int g = 0; g < kGroups; ++g) acc[g][h] = fma(value, keys[g], acc[g][h]);
+    }
+  }
+  MR_UNROLL(8)
+  for (int h = 0; h < kIndexHeads; ++h) {
+    if (head + h >= query.num_heads) break;
+    const V16 weight = set1(query.coefficients[head + h]);
+    MR_UNROLL(2)
+    for (int g = 0; g < kGroups; ++g) {
+      // 0 > x ? 0 : x, so that a NaN stays.
+      sums[g] = fma(weight, max(zero(), acc[g][h] * set1(query.scale)), sums[g]);
+    }
+  }
+}
+
+// Scores of one or two groups of 16 positions for one token, to scores[kGroups][16]. Asks for the
+// keys of the groups that come next, `ahead_bytes` each, while it computes.
+template <DType kDType, int kGroups>
+[[gnu::noinline]] void score_groups(const IndexQuery& query, const IndexGroup (&groups)[kGroups],
+                                    const IndexGroup (&ahead)[kIndexGroups], int64_t ahead_bytes,
+                                    float* scores) {
+  V16 sums[kGroups];
+  MR_UNROLL(2)
+  for (int g = 0; g < kGroups; ++g) sums[g] = zero();
+  const int64_t blocks = (query.num_heads + kIndexHeads - 1) / kIndexHeads;
+  const int64_t ahead_step = (ahead_bytes / blocks + 63) / 64 * 64;
+  int64_t asked = 0;
+  for (int head = 0; head < query.num_heads; head += kIndexHeads) {
+    for (int64_t end = asked + ahead_step; asked < end && asked < ahead_bytes; asked += 64) {
+      for (const IndexGroup& group : ahead) prefetch(group.keys + asked);
+    }
+    if constexpr (kDType == DType::kI8) {
+      add_int8_block<kGroups>(query, head, groups, sums);
+    } else {
+      add_float_block<kDType, kGroups>(query, head, groups, sums);
+    }
+  }
+  MR_UNROLL(2)
+  for (int g = 0; g < kGroups; ++g) {
+    if constexpr (kDType == DType::kI8) sums[g] = sums[g] * load(groups[g].scales);
+    store(scores + 16 * g, sums[g]);
+  }
+}
+
+// Positions [begin, end[token]) of a sequence for some tokens.
+struct IndexRange {
+  const IndexQuery* queries = nullptr;  // [num_tokens]
+  int num_tokens = 0;
+  const int32_t* block_table = nullptr;
+  int64_t begin = 0;
+  int64_t end[kIndexTokens] = {};  // ascending
+};
+
+MR_INLINE IndexGroup index_group_at(const MlaLayerView& cache, const int32_t* block_table,
+                                    int64_t position) {
+  const int64_t block = block_table[position / cache.block_size];
+  const int offset = static_cast<int>(position % cache.block_size);
+  const bool scaled = cache.index_dtype == DType::kI8;
+  return {cache.index_group(block, offset),
+          scaled ? cache.scales_of_index_group(block, offset) : nullptr};
+}
+
+// Calls sink(token, position, scores, count) for every 16 positions from `position` that a token
+// sees, `count` of them (1 to 16), ascending in positions.
+template <DType kDType, typename Sink>
+void walk_scores(const MlaLayerView& cache, const IndexRange& range, Sink& sink) {
+  constexpr int64_t kElement = kDType == DType::kI8 ? 1 : kDType == DType::kBF16 ? 2 : 4;
+  const int64_t end = range.end[range.num_tokens - 1];
+  const auto find = [&](int64_t position, IndexGroup(&groups)[kIndexGroups]) {
+    for (int g = 0; g < kIndexGroups; ++g) {
+      // Beyond the end: the last group again.
+      const int64_t wanted = position + 16 * g;
+      groups[g] = index_group_at(cache, range.block_table,
+                                 wanted < end ? wanted : end - 1 - (end - 1) % 16);
+    }
+  };
+  IndexGroup groups[kIndexGroups];
+  IndexGroup next[kIndexGroups];
+  float scores[kIndexGroups * 16];
+  if (range.begin < end) find(range.begin, groups);
+  for (int64_t position = range.begin; position < end; position += 16 * kIndexGroups) {
+    find(position + 16 * kIndexGroups, next);
+    const bool last = position + 16 * kIndexGroups >= end;
+    int64_t ahead_bytes = last ? 0 : 16 * kElement * cache.index_dim;
+    if (kDType == DType::kI8 && !last) {
+      for (const IndexGroup& group : next) prefetch(group.scales);
+    }
+    for (int token = 0; token < range.num_tokens; ++token) {
+      const int64_t visible = range.end[token] - position;
+      if (visible <= 0) continue;
+      if (visible > 16) {
+        score_groups<kDType, kIndexGroups>(range.queries[token], groups, next, ahead_bytes, scores);
+      } else {
+        const IndexGroup first[1] = {groups[0]};
+        score_groups<kDType, 1>(range.queries[token], first, next, ahead_bytes, scores);
+      }
+      ahead_bytes = 0;
+      for (int g = 0; g < kIndexGroups && visible > 16 * g; ++g) {
+        const int64_t count = visible - 16 * g;
+        sink(token, position + 16 * g, scores + 16 * g, static_cast<int>(count < 16 ? count : 16));
+      }
+    }
+    for (int g = 0; g < kIndexGroups; ++g) groups[g] = next[g];
+  }
+}
+
+template <typename Sink>
+void walk_scores(const MlaLayerView& cache, const IndexRange& range, Sink& sink) {
+  if (cache.index_dtype == DType::kI8) return walk_scores<DType::kI8>(cache, range, sink);
+  if (cache.index_dtype == DType::kBF16) return walk_scores<DType::kBF16>(cache, range, sink);
+  walk_scores<DType::kF32>(cache, range, sink);
+}
+
+}  // namespace
+}  // namespace millrace

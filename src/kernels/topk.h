@@ -1,0 +1,29 @@
+// Sizes of the streamed choice of the k best (topk_impl.h). Plain types, for files of every
+// instruction set.
+#pragma once
+
+#include <cstdint>
+
+namespace millrace {
+
+// Buckets of a histogram of keys, of which a choice uses two.
+inline constexpr int kTopKBins = 2048;
+
+// Candidates that are held before they are cut to the k best: the more, the fewer cuts. A multiple
+// of 16.
+[[gnu::always_inline]] inline constexpr int64_t topk_capacity(int64_t k) {
+  const int64_t slack = 2 * k > 1024 ? 2 * k : 1024;
+  return (k + slack + 15) / 16 * 16;
+}
+
+// Bytes of one stream's candidates: keys and positions, and room for a whole vector after the last.
+[[gnu::always_inline]] inline constexpr int64_t topk_candidates_bytes(int64_t k) {
+  return 2 * (topk_capacity(k) + 16) * 4;
+}
+
+// Bytes that streams of one thread share: keys of a bucket, and two histograms.
+[[gnu::always_inline]] inline constexpr int64_t topk_shared_bytes(int64_t k) {
+  return (topk_capacity(k) + 16) * 4 + 2 * kTopKBins * 4;
+}
+
+}  // namespace millrace
