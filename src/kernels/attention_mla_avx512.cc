@@ -1,0 +1,8 @@
+#include "kernels/attention_mla_impl.h"
+
+namespace millrace {
+
+extern const MlaKernels kMlaKernelsAvx512;
+const MlaKernels kMlaKernelsAvx512 = make_mla_kernels("avx512");
+
+}  // namespace millrace

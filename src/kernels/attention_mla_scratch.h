@@ -1,0 +1,47 @@
+// How latent attention uses its scratch memory; one place for the size and for the pointers.
+//
+// Files of every instruction set include this: plain types and always-inline functions only.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention_mla.h"
+
+namespace millrace {
+
+// Nodes of the merge tree that are live at once: a leaf, and at most one subtree for each level.
+inline constexpr int kMlaNodes = 5;
+// Most tiles whose weighted rows are added in one go. One group of heads has room in the
+// second-level cache for as many as hold a leaf of a selection of 2048.
+inline constexpr int kMlaMostTiles = 10;
+
+// Places in floats from the start.
+struct MlaScratch {
+  int most_tiles = 0;
+  int64_t tile_floats = 0;  // of an expanded tile
+  int64_t node_floats = 0;  // of a node's acc, all groups
+  int64_t q = 0;            // [groups][width, padded to 16][16]
+  int64_t tiles = 0;        // [most_tiles][tile_floats]
+  int64_t scores = 0;       // [groups][most_tiles][16 entries][16]
+  int64_t factors = 0;      // [groups][most_tiles][16]
+  int64_t nodes = 0;        // [kMlaNodes][node_floats]
+  int64_t total = 0;
+};
+
+[[gnu::always_inline]] inline constexpr MlaScratch mla_scratch(int64_t latent, int64_t rope,
+                                                              int num_heads) {
+  const int64_t groups = (num_heads + kMlaLanes - 1) / kMlaLanes;
+  const int64_t width = (latent + rope + 15) / 16 * 16;
+  MlaScratch s;
+  s.most_tiles = groups == 1 ? kMlaMostTiles : 4;
+  s.tile_floats = width * 16;
+  s.node_floats = groups * ((latent + 15) / 16 * 16) * kMlaLanes;
+  s.tiles = s.q + groups * width * kMlaLanes;
+  s.scores = s.tiles + s.most_tiles * s.tile_floats;
+  s.factors = s.scores + groups * s.most_tiles * 16 * kMlaLanes;
+  s.nodes = s.factors + groups * s.most_tiles * kMlaLanes;
+  s.total = s.nodes + kMlaNodes * s.node_floats;
+  return s;
+}
+
+}  // namespace millrace
