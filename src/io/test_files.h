@@ -115,11 +115,15 @@ class GgufBuilder {
   }
   GgufBuilder& tensor_at(std::string_view name, uint32_t type, const std::vector<uint64_t>& dims,
                          uint64_t offset, size_t num_bytes) {
-    ++num_tensors_;
-    infos_.string(name).number(static_cast<uint32_t>(dims.size()));
-    for (const uint64_t dim : dims) infos_.number(dim);
-    infos_.number(type).number(offset);
+    describe(name, type, dims, offset);
     for (size_t i = 0; i < num_bytes; ++i) data_.number(static_cast<uint8_t>(i * 7));
+    return *this;
+  }
+  GgufBuilder& tensor(std::string_view name, uint32_t type, const std::vector<uint64_t>& dims,
+                      std::span<const std::byte> bytes) {
+    data_.pad_to(32);
+    describe(name, type, dims, data_.bytes().size());
+    data_.raw(bytes);
     return *this;
   }
 
@@ -131,6 +135,14 @@ class GgufBuilder {
   }
 
  private:
+  void describe(std::string_view name, uint32_t type, const std::vector<uint64_t>& dims,
+                uint64_t offset) {
+    ++num_tensors_;
+    infos_.string(name).number(static_cast<uint32_t>(dims.size()));
+    for (const uint64_t dim : dims) infos_.number(dim);
+    infos_.number(type).number(offset);
+  }
+
   uint64_t num_pairs_ = 0;
   uint64_t num_tensors_ = 0;
   ByteWriter pairs_;
