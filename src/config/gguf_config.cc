@@ -1,17 +1,19 @@
-// GGUF metadata of dense models.
+// GGUF metadata: the keys that all models have, and the order in which the parts are read.
 #include <algorithm>
 #include <cmath>
 #include <set>
 #include <string>
 
 #include "base/describe_json.h"
-#include "config/hf_rope.h"
+#include "config/gguf_fields.h"
+#include "config/gguf_sparse.h"
 #include "config/model_config.h"
+#include "config/model_rules.h"
 
 namespace millrace {
 namespace {
 
-// Keys after "<architecture>." that are read below.
+// Keys after "<architecture>." that are read below, in every architecture.
 constexpr std::string_view kUnderstood[] = {"block_count",
                                             "context_length",
                                             "embedding_length",
@@ -40,75 +42,49 @@ constexpr std::string_view kUnderstood[] = {"block_count",
 // Keys that say nothing about what is computed.
 constexpr std::string_view kHarmless[] = {"rope.scaling.finetuned", "tensor_data_layout"};
 
-// Reads keys below "<architecture>.".
-class ArchFields {
- public:
-  ArchFields(const GgufMetadata& metadata, std::string arch)
-      : metadata_(metadata), arch_(std::move(arch)) {}
-
-  std::string key(std::string_view name) const { return fmt::format("{}.{}", arch_, name); }
-  bool contains(std::string_view name) const { return metadata_.contains(key(name)); }
-
-  Result<std::optional<int>> find_size(std::string_view name) const {
-    MR_ASSIGN(const auto value, metadata_.find_int(key(name)));
-    if (!value) return std::nullopt;
-    if (*value < 1 || *value > kMostSize) return out_of_range(name, *value, "1 to 16777216");
-    return static_cast<int>(*value);
-  }
-  Result<int> get_size(std::string_view name) const {
-    MR_ASSIGN(const auto value, find_size(name));
-    if (value) return *value;
-    return fail("metadata {}: missing, expected an integer", key(name));
-  }
-  Result<std::optional<double>> find_positive(std::string_view name, double most) const {
-    MR_ASSIGN(const auto value, metadata_.find_float(key(name)));
-    if (!value) return std::nullopt;
-    if (!(*value > 0 && *value <= most)) {
-      return out_of_range(name, *value, fmt::format("a number above 0 and up to {:g}", most));
-    }
-    return *value;
-  }
-
-  template <typename T>
-  std::unexpected<Error> out_of_range(std::string_view name, T found,
-                                      std::string_view expected) const {
-    return fail("metadata {}: found {}, expected {}", key(name), found, expected);
-  }
-
-  const GgufMetadata& metadata() const { return metadata_; }
-  const std::string& arch() const { return arch_; }
-
- private:
-  static constexpr int64_t kMostSize = int64_t{1} << 24;
-  const GgufMetadata& metadata_;
-  std::string arch_;
+struct GgufName {
+  std::string_view name;
+  Architecture architecture;
 };
 
+constexpr GgufName kNames[] = {{"llama", Architecture::kLlama},
+                               {"qwen2", Architecture::kQwen2},
+                               {"qwen3", Architecture::kQwen3},
+                               {"qwen3moe", Architecture::kQwen3Moe},
+                               {"glm4moe", Architecture::kGlm4Moe},
+                               {"deepseek2", Architecture::kDeepseekV3},
+                               {"deepseek32", Architecture::kDeepseekV32},
+                               {"glm-dsa", Architecture::kGlmMoeDsa}};
+
 Result<Architecture> parse_architecture(const std::string& name) {
-  if (name == "llama") return Architecture::kLlama;
-  if (name == "qwen2") return Architecture::kQwen2;
-  if (name == "qwen3") return Architecture::kQwen3;
-  return fail(
-      "metadata general.architecture: \"{}\" is not supported; supported: llama, qwen2, "
-      "qwen3",
-      one_short_line(name));
+  std::string supported;
+  for (const GgufName& known : kNames) {
+    if (name == known.name) return known.architecture;
+    supported += fmt::format("{}{}", supported.empty() ? "" : ", ", known.name);
+  }
+  return fail("metadata general.architecture: \"{}\" is not supported; supported: {}",
+              one_short_line(name), supported);
+}
+
+bool is_known_key(std::string_view name, Architecture architecture) {
+  return std::ranges::find(kUnderstood, name) != std::end(kUnderstood) ||
+         std::ranges::find(kHarmless, name) != std::end(kHarmless) ||
+         is_sparse_gguf_key(name, architecture);
 }
 
 // A key below "<architecture>." that is not understood may change what the model computes.
-Result<> check_keys(const ArchFields& fields) {
+Result<> check_keys(const ArchFields& fields, Architecture architecture) {
   const std::string prefix = fields.key("");
   for (const auto& [key, value] : fields.metadata().values()) {
     if (!key.starts_with(prefix)) continue;
-    const auto name = std::string_view(key).substr(prefix.size());
-    if (std::ranges::find(kUnderstood, name) != std::end(kUnderstood)) continue;
-    if (std::ranges::find(kHarmless, name) != std::end(kHarmless)) continue;
+    if (is_known_key(std::string_view(key).substr(prefix.size()), architecture)) continue;
     return fail(
         "metadata {}: found {}; this key is not understood and may change what the model "
         "computes",
         key, describe(value));
   }
   MR_ASSIGN(const auto experts, fields.metadata().find_int(fields.key("expert_count")));
-  if (experts.value_or(0) != 0) {
+  if (experts.value_or(0) != 0 && !has_experts(architecture)) {
     return fail(
         "metadata {}: found {}, expected 0: mixtures of experts are not supported in this "
         "architecture",
@@ -131,9 +107,13 @@ Result<> parse_sizes(const ArchFields& fields, ModelConfig& config) {
   MR_ASSIGN(config.intermediate_size, fields.get_size("feed_forward_length"));
   MR_ASSIGN(config.num_layers, fields.get_size("block_count"));
   MR_ASSIGN(config.num_heads, fields.get_size("attention.head_count"));
+  MR_ASSIGN(config.max_position_embeddings, fields.get_size("context_length"));
+  MR_ASSIGN(const auto eps, fields.find_positive("attention.layer_norm_rms_epsilon", 0.5));
+  if (!eps) return fields.missing("attention.layer_norm_rms_epsilon", "a number");
+  config.rms_norm_eps = static_cast<float>(*eps);
+  if (has_mla(config.architecture)) return parse_gguf_mla(fields, config);
   MR_ASSIGN(const auto kv_heads, fields.find_size("attention.head_count_kv"));
   config.num_kv_heads = kv_heads.value_or(config.num_heads);
-  MR_ASSIGN(config.max_position_embeddings, fields.get_size("context_length"));
   MR_ASSIGN(const auto key_length, fields.find_size("attention.key_length"));
   MR_ASSIGN(const auto value_length, fields.find_size("attention.value_length"));
   if (!key_length && config.hidden_size % config.num_heads != 0) {
@@ -147,12 +127,6 @@ Result<> parse_sizes(const ArchFields& fields, ModelConfig& config) {
     return fields.out_of_range("attention.value_length", *value_length,
                                fmt::format("the key length, {}", config.head_dim));
   }
-  MR_ASSIGN(const auto eps, fields.find_positive("attention.layer_norm_rms_epsilon", 0.5));
-  if (!eps) {
-    return fail("metadata {}: missing, expected a number",
-                fields.key("attention.layer_norm_rms_epsilon"));
-  }
-  config.rms_norm_eps = static_cast<float>(*eps);
   return {};
 }
 
@@ -175,7 +149,7 @@ Result<> parse_vocab(const ArchFields& fields, const GgufTensorFacts& facts, Mod
   return {};
 }
 
-Result<> parse_yarn(const ArchFields& fields, RopeConfig& rope) {
+Result<> parse_yarn(const ArchFields& fields, Architecture architecture, RopeConfig& rope) {
   MR_ASSIGN(const auto beta_fast, fields.find_positive("rope.scaling.yarn_beta_fast", 1e6));
   MR_ASSIGN(const auto beta_slow, fields.find_positive("rope.scaling.yarn_beta_slow", 1e6));
   MR_ASSIGN(const auto ext, fields.find_positive("rope.scaling.yarn_ext_factor", 1e6));
@@ -193,10 +167,11 @@ Result<> parse_yarn(const ArchFields& fields, RopeConfig& rope) {
   // In GGUF the stored factor multiplies the one that YaRN derives from its scale.
   rope.attention_factor =
       attn.value_or(yarn_attn.value_or(1.0)) * yarn_attention_factor(rope.factor, 0, 0);
+  if (has_mla(architecture)) return apply_gguf_mscale(fields, architecture, rope);
   return {};
 }
 
-Result<> parse_rope_scaling(const ArchFields& fields, RopeConfig& rope) {
+Result<> parse_rope_scaling(const ArchFields& fields, Architecture architecture, RopeConfig& rope) {
   MR_ASSIGN(const auto type, fields.metadata().find_string(fields.key("rope.scaling.type")));
   MR_ASSIGN(const auto factor, fields.find_positive("rope.scaling.factor", 1e4));
   MR_ASSIGN(const auto older, fields.find_positive("rope.scale_linear", 1e4));
@@ -215,10 +190,15 @@ Result<> parse_rope_scaling(const ArchFields& fields, RopeConfig& rope) {
   }
   if (name == "yarn") {
     rope.type = RopeType::kYarn;
-    return parse_yarn(fields, rope);
+    return parse_yarn(fields, architecture, rope);
   }
   return fields.out_of_range("rope.scaling.type", "\"" + one_short_line(name) + "\"",
                              "none, linear or yarn");
+}
+
+// GLM rotates half of a head if nothing is said.
+int default_rotary_dim(const ModelConfig& config) {
+  return config.architecture == Architecture::kGlm4Moe ? config.head_dim / 2 : config.head_dim;
 }
 
 Result<> parse_rope(const ArchFields& fields, const GgufTensorFacts& facts, ModelConfig& config) {
@@ -230,12 +210,14 @@ Result<> parse_rope(const ArchFields& fields, const GgufTensorFacts& facts, Mode
                                fmt::format("at least {}", kLeastRopeTheta));
   }
   MR_ASSIGN(const auto dims, fields.find_size("rope.dimension_count"));
-  rope.rotary_dim = dims.value_or(config.head_dim);
-  // Rows of q and k are stored for neighbouring pairs in this architecture only.
-  rope.interleaved = config.architecture == Architecture::kLlama;
+  rope.rotary_dim =
+      dims.value_or(config.mla ? config.mla->qk_rope_head_dim : default_rotary_dim(config));
+  // Rows of q and k are stored for neighbouring pairs in llama models, and are computed in such
+  // pairs in latent attention.
+  rope.interleaved = config.architecture == Architecture::kLlama || config.mla.has_value();
   MR_ASSIGN(const auto original, fields.find_size("rope.scaling.original_context_length"));
   rope.original_max_position = original.value_or(static_cast<int>(config.max_position_embeddings));
-  MR_TRY(parse_rope_scaling(fields, rope));
+  MR_TRY(parse_rope_scaling(fields, config.architecture, rope));
   rope.freq_divisors = facts.rope_freqs;
   if (!rope.freq_divisors.empty() && rope.type != RopeType::kDefault) {
     return fail("rope_freqs.weight together with rope scaling \"{}\" is not supported",
@@ -273,16 +255,21 @@ Result<ModelConfig> parse_gguf_config(const GgufMetadata& metadata, const GgufTe
   ModelConfig config;
   MR_ASSIGN(config.architecture, parse_architecture(arch));
   const ArchFields fields(metadata, arch);
-  MR_TRY(check_keys(fields));
+  MR_TRY(check_keys(fields, config.architecture));
   MR_TRY(parse_sizes(fields, config));
+  if (has_experts(config.architecture)) MR_TRY(take_off_gguf_mtp_layers(fields, config));
   MR_TRY(parse_vocab(fields, facts, config));
   MR_TRY(parse_rope(fields, facts, config));
   MR_TRY(parse_tokens(metadata, config));
+  if (has_experts(config.architecture)) MR_TRY(parse_gguf_moe(fields, facts, config));
+  if (has_indexer(config.architecture)) MR_TRY(parse_gguf_indexer(fields, facts, config));
+  if (config.mla) MR_TRY(set_gguf_softmax_scale(fields, config));
   config.tie_word_embeddings = !facts.has_output;
   config.qkv_bias = facts.has_q_bias || config.architecture == Architecture::kQwen2;
   config.o_bias = facts.has_o_bias;
   config.mlp_bias = facts.has_mlp_bias;
-  config.qk_norm = facts.has_qk_norm || config.architecture == Architecture::kQwen3;
+  config.qk_norm = facts.has_qk_norm || config.architecture == Architecture::kQwen3 ||
+                   config.architecture == Architecture::kQwen3Moe;
   config.dtype = facts.dtype;
   MR_TRY(validate(config));
   return config;

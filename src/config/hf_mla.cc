@@ -1,10 +1,10 @@
 // Latent attention and its indexer in config.json.
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 #include "base/describe_json.h"
 #include "config/hf_sparse.h"
+#include "config/model_rules.h"
 
 namespace millrace {
 namespace {
@@ -58,28 +58,10 @@ Result<std::vector<uint8_t>> parse_is_full(JsonFields& fields, int num_layers) {
   MR_ASSIGN(const auto offset, fields.find_int("index_skip_topk_offset", {0, 4096}));
   if (types != nullptr) return parse_types(fields, "indexer_types", *types, num_layers);
   if (pattern != nullptr) return parse_types(fields, "index_topk_pattern", *pattern, num_layers);
-  std::vector<uint8_t> is_full(static_cast<size_t>(num_layers));
-  for (int64_t layer = 0; layer < num_layers; ++layer) {
-    const int64_t since = std::max<int64_t>(layer - offset.value_or(2) + 1, 0);
-    is_full[static_cast<size_t>(layer)] = since % freq.value_or(1) == 0;
-  }
-  return is_full;
-}
-
-// Multiplies the score of a query and a key.
-float softmax_scale(const MlaConfig& mla, double factor) {
-  return static_cast<float>(factor / std::sqrt(static_cast<double>(mla.qk_head_dim())));
+  return indexer_schedule(num_layers, freq.value_or(1), offset.value_or(2));
 }
 
 }  // namespace
-
-bool has_mla(Architecture architecture) {
-  return architecture == Architecture::kDeepseekV3 || has_indexer(architecture);
-}
-
-bool has_indexer(Architecture architecture) {
-  return architecture == Architecture::kDeepseekV32 || architecture == Architecture::kGlmMoeDsa;
-}
 
 Result<> parse_hf_mla(JsonFields& fields, ModelConfig& config) {
   MlaConfig mla;
@@ -122,7 +104,7 @@ Result<> apply_hf_rope(JsonFields& fields, const HfRope& rope, ModelConfig& conf
     return fail("field rope_interleave: found false, expected true for {}",
                 name_of(config.architecture));
   }
-  config.mla->softmax_scale = softmax_scale(*config.mla, rope.softmax_factor);
+  config.mla->softmax_scale = mla_softmax_scale(*config.mla, rope.softmax_factor);
   return {};
 }
 

@@ -127,11 +127,6 @@ Result<> parse_sigmoid_router(JsonFields& fields, MoeConfig& moe) {
 
 }  // namespace
 
-bool has_experts(Architecture architecture) {
-  return has_mla(architecture) || architecture == Architecture::kQwen3Moe ||
-         architecture == Architecture::kGlm4Moe;
-}
-
 Result<> parse_hf_moe(JsonFields& fields, ModelConfig& config) {
   MoeConfig moe;
   MR_ASSIGN(const int64_t experts, get_num_experts(fields));

@@ -1,9 +1,9 @@
 #include "config/hf_rope.h"
 
-#include <cmath>
 #include <string>
 
 #include "base/describe_json.h"
+#include "config/model_rules.h"
 
 namespace millrace {
 namespace {
@@ -85,17 +85,6 @@ Result<const nlohmann::json*> find_dict(JsonFields& fields, std::string& name) {
 }
 
 }  // namespace
-
-double yarn_mscale(double factor, double s) {
-  return factor <= 1 ? 1.0 : 0.1 * s * std::log(factor) + 1.0;
-}
-
-double yarn_attention_factor(double factor, double mscale, double mscale_all_dim) {
-  if (mscale != 0 && mscale_all_dim != 0) {
-    return yarn_mscale(factor, mscale) / yarn_mscale(factor, mscale_all_dim);
-  }
-  return yarn_mscale(factor, 1);
-}
 
 Result<HfRope> parse_hf_rope(JsonFields& fields, const HfRopeSpec& spec) {
   std::string dict_name;

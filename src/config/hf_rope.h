@@ -28,11 +28,4 @@ struct HfRope {
 // top-level key, and that over the default.
 Result<HfRope> parse_hf_rope(JsonFields& fields, const HfRopeSpec& spec);
 
-// m(s) = 0.1 s ln(factor) + 1, and 1 if factor <= 1: YaRN's correction of the scores' size.
-double yarn_mscale(double factor, double s);
-
-// YaRN's multiplier of cos and sin when none is given: m(mscale) / m(mscale_all_dim) if both are
-// set and not 0, else m(1), where m(s) is yarn_mscale(factor, s).
-double yarn_attention_factor(double factor, double mscale, double mscale_all_dim);
-
 }  // namespace millrace

@@ -9,10 +9,6 @@
 
 namespace millrace {
 
-bool has_mla(Architecture architecture);
-bool has_indexer(Architecture architecture);
-bool has_experts(Architecture architecture);
-
 // These read and check their fields for config.architecture; config.num_layers is set.
 
 // Fills config.mla but for its softmax scale, config.head_dim and num_kv_heads; num_heads is set.

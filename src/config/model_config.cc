@@ -46,6 +46,9 @@ Result<> validate_mla(const ModelConfig& config) {
         config.head_dim, config.num_kv_heads, config.rope.rotary_dim, mla.qk_head_dim(),
         config.num_heads, mla.qk_rope_head_dim);
   }
+  if (config.qkv_bias || config.o_bias) {
+    return fail("biases in latent attention are not supported");
+  }
   if (!(mla.softmax_scale > 0 && std::isfinite(mla.softmax_scale))) {
     return fail("softmax scale: found {}, expected a number above 0", mla.softmax_scale);
   }
@@ -139,6 +142,19 @@ std::string_view name_of(Architecture architecture) {
       return "GlmMoeDsaForCausalLM";
   }
   MR_CHECK(false, "bad architecture");
+}
+
+bool has_mla(Architecture architecture) {
+  return architecture == Architecture::kDeepseekV3 || has_indexer(architecture);
+}
+
+bool has_indexer(Architecture architecture) {
+  return architecture == Architecture::kDeepseekV32 || architecture == Architecture::kGlmMoeDsa;
+}
+
+bool has_experts(Architecture architecture) {
+  return has_mla(architecture) || architecture == Architecture::kQwen3Moe ||
+         architecture == Architecture::kGlm4Moe;
 }
 
 std::string_view name_of(RopeType type) {

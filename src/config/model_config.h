@@ -29,6 +29,10 @@ enum class Architecture : uint8_t {
 // "LlamaForCausalLM", ...
 std::string_view name_of(Architecture architecture);
 
+bool has_mla(Architecture architecture);
+bool has_indexer(Architecture architecture);  // and MLA
+bool has_experts(Architecture architecture);
+
 enum class RopeType : uint8_t { kDefault, kLinear, kLlama3, kYarn };
 std::string_view name_of(RopeType type);
 
@@ -187,7 +191,12 @@ struct GgufTensorFacts {
   bool has_mlp_bias = false;      // blk.0.ffn_down.bias
   bool has_qk_norm = false;       // blk.0.attn_q_norm.weight
   int64_t embedding_rows = 0;     // rows of token_embd.weight; 0 if absent
-  DType dtype = DType::kF32;      // of the largest unquantised tensor
+  bool has_expert_bias = false;   // an exp_probs_b.bias: the router's correction
+  // By block up to the last: has ffn_gate_inp.weight (a router), indexer.attn_k.weight. Empty: not
+  // known.
+  std::vector<uint8_t> has_router;
+  std::vector<uint8_t> has_indexer;
+  DType dtype = DType::kF32;  // of the largest unquantised tensor
 };
 
 // Parses GGUF metadata (general.architecture llama, qwen2, qwen3, qwen3moe, glm4moe, deepseek2,

@@ -379,7 +379,7 @@ TEST_F(GgufConfig, Architectures) {
   EXPECT_EQ(qwen3_config->head_dim, 32);
   EXPECT_EQ(error_of(parse("mamba")),
             "metadata general.architecture: \"mamba\" is not supported; supported: llama, qwen2, "
-            "qwen3");
+            "qwen3, qwen3moe, glm4moe, deepseek2, deepseek32, glm-dsa");
 }
 
 TEST_F(GgufConfig, RopeScaling) {
