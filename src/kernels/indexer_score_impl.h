@@ -20,6 +20,8 @@ inline constexpr int kIndexGroups = 2;
 inline constexpr int kIndexHeads = 4;
 inline constexpr int kIndexGroups = 1;
 #endif
+// Positions between those that are computed and those whose keys are asked for.
+inline constexpr int64_t kIndexAhead = 2 * 16 * kIndexGroups;
 static_assert(kIndexHeadPad % kIndexHeads == 0);
 
 // Whether dot4 of stored codes (0..255) is as fast as one of signed codes.
@@ -215,7 +217,8 @@ MR_INLINE void add_float_block(const IndexQuery& query, int head,
 }
 
 // Scores of one or two groups of 16 positions for one token, to scores[kGroups][16]. Asks for the
-// keys of the groups that come next, `ahead_bytes` each, while it computes.
+// keys of groups that come later, `ahead_bytes` each, while it computes: into the second-level
+// cache, because the first has too few miss buffers.
 template <DType kDType, int kGroups>
 [[gnu::noinline]] void score_groups(const IndexQuery& query, const IndexGroup (&groups)[kGroups],
                                     const IndexGroup (&ahead)[kIndexGroups], int64_t ahead_bytes,
@@ -228,7 +231,7 @@ template <DType kDType, int kGroups>
   int64_t asked = 0;
   for (int head = 0; head < query.num_heads; head += kIndexHeads) {
     for (int64_t end = asked + ahead_step; asked < end && asked < ahead_bytes; asked += 64) {
-      for (const IndexGroup& group : ahead) prefetch(group.keys + asked);
+      for (const IndexGroup& group : ahead) prefetch_level2(group.keys + asked);
     }
     if constexpr (kDType == DType::kI8) {
       add_int8_block<kGroups>(query, head, groups, sums);
@@ -276,24 +279,25 @@ void walk_scores(const MlaLayerView& cache, const IndexRange& range, Sink& sink)
     }
   };
   IndexGroup groups[kIndexGroups];
-  IndexGroup next[kIndexGroups];
+  IndexGroup ahead[kIndexGroups];
   float scores[kIndexGroups * 16];
-  if (range.begin < end) find(range.begin, groups);
   for (int64_t position = range.begin; position < end; position += 16 * kIndexGroups) {
-    find(position + 16 * kIndexGroups, next);
-    const bool last = position + 16 * kIndexGroups >= end;
+    find(position, groups);
+    find(position + kIndexAhead, ahead);
+    const bool last = position + kIndexAhead >= end;
     int64_t ahead_bytes = last ? 0 : 16 * kElement * cache.index_dim;
     if (kDType == DType::kI8 && !last) {
-      for (const IndexGroup& group : next) prefetch(group.scales);
+      for (const IndexGroup& group : ahead) prefetch_level2(group.scales);
     }
     for (int token = 0; token < range.num_tokens; ++token) {
       const int64_t visible = range.end[token] - position;
       if (visible <= 0) continue;
       if (visible > 16) {
-        score_groups<kDType, kIndexGroups>(range.queries[token], groups, next, ahead_bytes, scores);
+        score_groups<kDType, kIndexGroups>(range.queries[token], groups, ahead, ahead_bytes,
+                                           scores);
       } else {
         const IndexGroup first[1] = {groups[0]};
-        score_groups<kDType, 1>(range.queries[token], first, next, ahead_bytes, scores);
+        score_groups<kDType, 1>(range.queries[token], first, ahead, ahead_bytes, scores);
       }
       ahead_bytes = 0;
       for (int g = 0; g < kIndexGroups && visible > 16 * g; ++g) {
@@ -301,7 +305,6 @@ void walk_scores(const MlaLayerView& cache, const IndexRange& range, Sink& sink)
         sink(token, position + 16 * g, scores + 16 * g, static_cast<int>(count < 16 ? count : 16));
       }
     }
-    for (int g = 0; g < kIndexGroups; ++g) groups[g] = next[g];
   }
 }
 
