@@ -9,6 +9,14 @@ Result<EngineConfig> EngineFlags::parse(Purpose purpose) const {
   engine.purpose = purpose;
   MR_ASSIGN(engine.dtype, parse_dtype_option(dtype));
   MR_ASSIGN(engine.kv_cache_dtype, parse_kv_cache_dtype_option(kv_cache_dtype));
+  MR_ASSIGN(engine.indexer_dtype, parse_indexer_dtype_option(indexer_dtype));
+  MR_ASSIGN(engine.load_format, parse_load_format(load_format));
+  const auto format = parse_weight_format(dummy_format);
+  if (!format) {
+    return fail("--dummy-format: found \"{}\", expected a weight format such as Q8_0, Q4_0, BF16",
+                dummy_format);
+  }
+  engine.dummy_format = *format;
   MR_ASSIGN(engine.activation_quantization, parse_activation_quantization(activation_quantization));
   MR_ASSIGN(engine.numeric_class, parse_numeric_class(numeric_class));
   engine.max_model_len = max_model_len;
@@ -41,6 +49,17 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
   command
       .add_option("--kv-cache-dtype", flags.kv_cache_dtype,
                   "Type of cached keys and values: auto, f32, f16, bf16, int8")
+      ->group(group);
+  command
+      .add_option("--indexer-dtype", flags.indexer_dtype,
+                  "Type of cached index keys of sparse attention: auto (int8), f32, bf16, int8")
+      ->group(group);
+  command
+      .add_option("--load-format", flags.load_format,
+                  "auto, or dummy: random weights of the model's configuration, none are read")
+      ->group(group);
+  command
+      .add_option("--dummy-format", flags.dummy_format, "Format of the matrices of dummy weights")
       ->group(group);
   command
       .add_option("--activation-quantization", flags.activation_quantization,

@@ -15,6 +15,9 @@ namespace millrace {
 struct EngineFlags {
   std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";
+  std::string indexer_dtype = "auto";
+  std::string load_format = "auto";
+  std::string dummy_format = "Q8_0";
   std::string activation_quantization = "auto";
   std::string numeric_class = "f32";
   std::optional<int64_t> max_model_len;

@@ -67,6 +67,7 @@ Result<Prompts> read_prompts(const std::string& path) {
 
 struct DumpChoice {
   bool hidden = false;
+  bool topk = false;
 };
 
 Result<DumpChoice> parse_dump(const std::string& dump) {
@@ -76,7 +77,9 @@ Result<DumpChoice> parse_dump(const std::string& dump) {
     const std::string item = dump.substr(begin, comma - begin);
     if (item == "hidden") {
       choice.hidden = true;
-    } else if (item != "topk") {  // only sparse models select keys: no layer, nothing to write
+    } else if (item == "topk") {  // only sparse models select keys
+      choice.topk = true;
+    } else {
       return fail("--dump {}: unknown; choose from hidden, topk", item);
     }
     begin = comma + 1;
@@ -95,6 +98,18 @@ void add_results(SafetensorsWriter& writer, int64_t number, const PromptResult& 
   for (size_t layer = 0; layer < result.hidden.size(); ++layer) {
     writer.add(fmt::format("hidden_{}_{}", number, layer), DType::kF32, {rows, hidden_size},
                result.hidden[layer]);
+  }
+  for (size_t layer = 0; layer < result.topk.size(); ++layer) {
+    // No more columns than the prompt has positions.
+    const std::vector<int32_t>& all = result.topk[layer];
+    const int64_t width = static_cast<int64_t>(all.size()) / rows;
+    const int64_t kept = std::min(width, rows);
+    std::vector<int32_t> topk;
+    for (int64_t row = 0; row < rows; ++row) {
+      const auto first = all.begin() + row * width;
+      topk.insert(topk.end(), first, first + kept);
+    }
+    writer.add(fmt::format("topk_{}_{}", number, layer), DType::kI32, {rows, kept}, topk);
   }
 }
 
@@ -171,7 +186,8 @@ Result<> run_forward(const ForwardFlags& flags) {
                                                   {.num_greedy = flags.greedy,
                                                    .chunk = flags.chunk,
                                                    .one_by_one = flags.batch == "1",
-                                                   .capture_hidden = dump.hidden},
+                                                   .capture_hidden = dump.hidden,
+                                                   .capture_topk = dump.topk},
                                                   progress));
   SafetensorsWriter writer;
   size_t index = 0;

@@ -95,7 +95,7 @@ Result<InspectReport> inspect(const Checkpoint& checkpoint) {
   const std::pair<const char*, DType> caches[] = {
       {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"int8", DType::kI8}};
   for (const auto& [name, dtype] : caches) {
-    report.kv.push_back({name, 1000 * kv_bytes_per_token(report.config, dtype)});
+    report.kv.push_back({name, 1000 * kv_bytes_per_token(report.config, {.kv = dtype})});
   }
   return report;
 }

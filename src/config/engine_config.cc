@@ -78,6 +78,21 @@ Result<std::optional<DType>> parse_kv_cache_dtype_option(std::string_view value)
   return bad_option("--kv-cache-dtype", value, "auto, f32, f16, bf16 or int8");
 }
 
+Result<std::optional<DType>> parse_indexer_dtype_option(std::string_view value) {
+  if (value == "auto") return std::nullopt;
+  const auto dtype = parse_dtype(value);
+  if (dtype && (*dtype == DType::kF32 || *dtype == DType::kBF16 || *dtype == DType::kI8)) {
+    return dtype;
+  }
+  return bad_option("--indexer-dtype", value, "auto, f32, bf16 or int8");
+}
+
+Result<LoadFormat> parse_load_format(std::string_view value) {
+  if (value == "auto") return LoadFormat::kAuto;
+  if (value == "dummy") return LoadFormat::kDummy;
+  return bad_option("--load-format", value, "auto or dummy");
+}
+
 Result<ActivationQuantization> parse_activation_quantization(std::string_view value) {
   for (const auto choice : {ActivationQuantization::kAuto, ActivationQuantization::kNone,
                             ActivationQuantization::kInt8}) {
@@ -118,6 +133,15 @@ DType resolve_kv_cache_dtype(const EngineConfig& engine) {
                                                                             : DType::kF16);
 }
 
+DType resolve_indexer_dtype(const EngineConfig& engine) {
+  return engine.indexer_dtype.value_or(engine.purpose == Purpose::kForward ? DType::kF32
+                                                                           : DType::kI8);
+}
+
+CacheTypes resolve_cache_types(const EngineConfig& engine) {
+  return {.kv = resolve_kv_cache_dtype(engine), .indexer = resolve_indexer_dtype(engine)};
+}
+
 bool resolve_int8_activations(const EngineConfig& engine, WeightFormat format) {
   if (!is_quantized(format)) return false;
   switch (engine.activation_quantization) {
@@ -142,24 +166,39 @@ Result<int64_t> resolve_max_num_batched_tokens(const EngineConfig& engine) {
   return tokens;
 }
 
-KvLayout kv_layout(const ModelConfig& model, DType kv_cache_dtype, int block_size) {
-  return {.dtype = kv_cache_dtype,
-          .block_size = block_size,
-          .num_kv_heads = model.num_kv_heads,
-          .head_dim = model.head_dim,
-          .num_layers = model.num_layers};
+CacheLayout cache_layout(const ModelConfig& model, const CacheTypes& types, int block_size) {
+  if (!model.mla) {
+    return {.gqa = {.dtype = types.kv,
+                    .block_size = block_size,
+                    .num_kv_heads = model.num_kv_heads,
+                    .head_dim = model.head_dim,
+                    .num_layers = model.num_layers},
+            .mla = std::nullopt};
+  }
+  MlaLayout sizes;
+  sizes.dtype = types.kv;
+  sizes.index_dtype = types.indexer;
+  sizes.block_size = block_size;
+  sizes.latent = model.mla->kv_lora_rank;
+  sizes.rope = model.mla->qk_rope_head_dim;
+  std::vector<uint8_t> has_indexer(static_cast<size_t>(model.num_layers), 0);
+  if (model.indexer) {
+    sizes.index_dim = model.indexer->head_dim;
+    has_indexer = model.indexer->is_full;
+  }
+  return {.gqa = {}, .mla = MlaLayout::make(sizes, has_indexer)};
 }
 
-int64_t kv_bytes_per_token(const ModelConfig& model, DType kv_cache_dtype) {
+int64_t kv_bytes_per_token(const ModelConfig& model, const CacheTypes& types) {
   // Whole: every part of a block is rounded up to 64 bytes.
   const int block_size = EngineConfig{}.block_size;
-  return kv_layout(model, kv_cache_dtype, block_size).block_bytes() / block_size;
+  return cache_layout(model, types, block_size).block_bytes() / block_size;
 }
 
 Result<int64_t> resolve_num_blocks(const EngineConfig& engine, const ModelConfig& model,
                                    int64_t max_model_len, int64_t available_memory) {
   const int64_t block_bytes =
-      kv_layout(model, resolve_kv_cache_dtype(engine), engine.block_size).block_bytes();
+      cache_layout(model, resolve_cache_types(engine), engine.block_size).block_bytes();
   // So that the pool's bytes stay a number; allocating as much fails.
   const int64_t most_blocks = std::min(kMaxBlocks, (int64_t{1} << 60) / block_bytes);
   const int64_t one_sequence = divide_up(max_model_len, engine.block_size);

@@ -9,14 +9,15 @@
 
 #include "base/error.h"
 #include "config/model_config.h"
+#include "tensor/cache_layout.h"
 #include "tensor/dtype.h"
-#include "tensor/kv_layout.h"
 #include "tensor/weight_format.h"
 
 namespace millrace {
 
 enum class ActivationQuantization : uint8_t { kAuto, kNone, kInt8 };
 enum class NumericClass : uint8_t { kF32, kBF16 };
+enum class LoadFormat : uint8_t { kAuto, kDummy };     // kDummy: random weights, none are read
 enum class Purpose : uint8_t { kGenerate, kForward };  // `forward` computes exactly unless asked
 
 std::string_view name_of(ActivationQuantization value);
@@ -36,9 +37,12 @@ struct EngineConfig {
   std::optional<int64_t> num_blocks;
   std::optional<DType> dtype;
   std::optional<DType> kv_cache_dtype;
+  std::optional<DType> indexer_dtype;
   ActivationQuantization activation_quantization = ActivationQuantization::kAuto;
   NumericClass numeric_class = NumericClass::kF32;
-  int threads = 0;  // 0: the CPUs that this process may use
+  LoadFormat load_format = LoadFormat::kAuto;
+  WeightFormat dummy_format = WeightFormat::kQ8_0;  // of the matrices of kDummy
+  int threads = 0;                                  // 0: the CPUs that this process may use
   Purpose purpose = Purpose::kGenerate;
 };
 
@@ -47,6 +51,8 @@ struct EngineConfig {
 Result<std::optional<DType>> parse_dtype_option(std::string_view value);  // --dtype
 Result<std::optional<DType>> parse_kv_cache_dtype_option(
     std::string_view value);  // --kv-cache-dtype
+Result<std::optional<DType>> parse_indexer_dtype_option(std::string_view value);  // --indexer-dtype
+Result<LoadFormat> parse_load_format(std::string_view value);                     // --load-format
 Result<ActivationQuantization> parse_activation_quantization(std::string_view value);
 Result<NumericClass> parse_numeric_class(std::string_view value);
 // "2G", "512M", "1.5GiB", "1000000": bytes. Units are powers of 1024.
@@ -62,6 +68,10 @@ DType resolve_dtype(const EngineConfig& engine);
 // Type of cached keys and values (f32, f16, bf16, int8): auto is f16, and f32 in `forward`.
 DType resolve_kv_cache_dtype(const EngineConfig& engine);
 
+// Type of cached index keys of sparse attention (int8, f32, bf16): auto is int8, and f32 in
+// `forward`.
+DType resolve_indexer_dtype(const EngineConfig& engine);
+
 // True if a weight of this format is multiplied with int8 activations: auto means so for quantised
 // formats, except in `forward`.
 bool resolve_int8_activations(const EngineConfig& engine, WeightFormat format);
@@ -69,12 +79,19 @@ bool resolve_int8_activations(const EngineConfig& engine, WeightFormat format);
 // Tokens of one step: auto is 512, at least max_num_seqs; a smaller value is an error.
 Result<int64_t> resolve_max_num_batched_tokens(const EngineConfig& engine);
 
-// How the KV cache of a model lies in memory; its block_bytes() is the price of a block.
-KvLayout kv_layout(const ModelConfig& model, DType kv_cache_dtype, int block_size);
+// Types of what is cached.
+struct CacheTypes {
+  DType kv = DType::kF16;
+  DType indexer = DType::kI8;
+};
+CacheTypes resolve_cache_types(const EngineConfig& engine);
 
-// Bytes that one KV position takes over all layers, scales of int8 included, in a cache of the
-// default block size.
-int64_t kv_bytes_per_token(const ModelConfig& model, DType kv_cache_dtype);
+// How the cache of a model lies in memory; its block_bytes() is the price of a block.
+CacheLayout cache_layout(const ModelConfig& model, const CacheTypes& types, int block_size);
+
+// Bytes that one position takes over all layers, scales of int8 and index keys included, in a cache
+// of the default block size.
+int64_t kv_bytes_per_token(const ModelConfig& model, const CacheTypes& types);
 
 // Blocks of the KV pool. From --num-blocks; else from --kv-cache-memory; else enough for
 // max_num_seqs sequences of max_model_len, but at most half of `available_memory` (bytes that the

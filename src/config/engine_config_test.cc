@@ -113,9 +113,9 @@ TEST(EngineConfig, BatchedTokens) {
 }
 
 TEST(EngineConfig, KvBytes) {
-  EXPECT_EQ(kv_bytes_per_token(small_model(), DType::kF16), 2 * 30 * 3 * 64 * 2);
-  EXPECT_EQ(kv_bytes_per_token(small_model(), DType::kF32), 2 * 30 * 3 * 64 * 4);
-  EXPECT_EQ(kv_bytes_per_token(small_model(), DType::kI8), 2 * 30 * 3 * (64 + 4));
+  EXPECT_EQ(kv_bytes_per_token(small_model(), {.kv = DType::kF16}), 2 * 30 * 3 * 64 * 2);
+  EXPECT_EQ(kv_bytes_per_token(small_model(), {.kv = DType::kF32}), 2 * 30 * 3 * 64 * 4);
+  EXPECT_EQ(kv_bytes_per_token(small_model(), {.kv = DType::kI8}), 2 * 30 * 3 * (64 + 4));
 }
 
 TEST(EngineConfig, TheCacheStaysWithinItsMemory) {
@@ -124,8 +124,8 @@ TEST(EngineConfig, TheCacheStaysWithinItsMemory) {
   model.num_kv_heads = 1;
   model.head_dim = 10;
   const int64_t block_bytes = 30 * 2 * (192 + 64);
-  EXPECT_EQ(kv_layout(model, DType::kI8, 16).block_bytes(), block_bytes);
-  EXPECT_EQ(kv_bytes_per_token(model, DType::kI8), block_bytes / 16);
+  EXPECT_EQ(cache_layout(model, {.kv = DType::kI8}, 16).block_bytes(), block_bytes);
+  EXPECT_EQ(kv_bytes_per_token(model, {.kv = DType::kI8}), block_bytes / 16);
   EngineConfig engine;
   engine.kv_cache_dtype = DType::kI8;
   for (const int64_t bytes : {20 * block_bytes - 1, 20 * block_bytes, 21 * block_bytes - 1}) {
@@ -144,7 +144,8 @@ TEST(EngineConfig, AbsurdPoolsAreNumbersStill) {
   engine.num_blocks = int64_t{1} << 30;
   const auto blocks = resolve_num_blocks(engine, model, 16, 0);
   ASSERT_TRUE(blocks) << error_of(blocks);
-  EXPECT_LE(*blocks, (int64_t{1} << 60) / kv_layout(model, DType::kF16, 16).block_bytes());
+  EXPECT_LE(*blocks,
+            (int64_t{1} << 60) / cache_layout(model, {.kv = DType::kF16}, 16).block_bytes());
   engine.num_blocks.reset();
   EXPECT_EQ(error_of(resolve_num_blocks(engine, model, int64_t{1} << 30, int64_t{1} << 40)),
             "the KV cache of one sequence of 1073741824 tokens takes 17592186044416 MiB, half of "
@@ -154,7 +155,7 @@ TEST(EngineConfig, AbsurdPoolsAreNumbersStill) {
 
 TEST(EngineConfig, Blocks) {
   const ModelConfig model = small_model();
-  const int64_t block_bytes = kv_bytes_per_token(model, DType::kF16) * 16;
+  const int64_t block_bytes = kv_bytes_per_token(model, {.kv = DType::kF16}) * 16;
   struct Row {
     std::optional<int64_t> num_blocks;
     std::optional<int64_t> memory;

@@ -22,7 +22,7 @@ LeafCuts resolve_head_cuts(int64_t num_heads, int64_t head_dim) {
 LeafCuts resolve_ffn_cuts(int64_t columns) { return cut_axis(columns, kLeafGranularity); }
 
 LeafAxes resolve_leaf_axes(const ModelConfig& config) {
-  return {.heads = resolve_head_cuts(config.num_heads, config.head_dim),
+  return {.heads = resolve_head_cuts(config.num_heads, config.o_size() / config.num_heads),
           .ffn = resolve_ffn_cuts(config.intermediate_size)};
 }
 

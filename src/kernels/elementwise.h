@@ -1,4 +1,4 @@
-// Element by element steps: gated activation, residual add.
+// Element by element steps: gated activation, residual add, rounding.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,16 @@ struct AddArgs {
   int64_t n = 0;  // elements of a row
   DType dtype = DType::kF32;
 };
+
+// x = round(x * factor), in place; factor 1 changes nothing but the type.
+struct RoundArgs {
+  float* x = nullptr;  // [rows][stride]
+  int64_t stride = 0;
+  int64_t n = 0;  // elements of a row
+  float factor = 1.0f;
+  DType dtype = DType::kF32;
+};
+using RoundFunction = void (*)(const RoundArgs& args, int64_t row_begin, int64_t row_end);
 
 // Both compute rows [row_begin, row_end).
 using GatedActivationFunction = void (*)(const GatedActivationArgs& args, int64_t row_begin,

@@ -344,6 +344,16 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t round_up(int64_t a, int64_t unit) { return ceil_div(a, unit) * unit; }
 
+// Tiles of a block: blocks are of nearly equal size, and what they read stays in the cache.
+int64_t tiles_per_block(const MatmulArgs& args) {
+  const int64_t tiles = args.input.num_tiles();
+  const int64_t row_size = std::max<int64_t>(1, packed_row_bytes(args.input.kind, args.input.k));
+  const int64_t most_rows = args.leaves != nullptr ? kMaxBlockRows / 2 : kMaxBlockRows;
+  const int64_t block_rows = std::clamp(kBlockBytes / row_size, kMinBlockRows, most_rows);
+  const int64_t most_tiles = std::max<int64_t>(1, block_rows / args.input.tile_rows);
+  return ceil_div(tiles, ceil_div(tiles, most_tiles));
+}
+
 }  // namespace
 
 ActivationKind activation_kind_for(const PackedMatrix& weight, bool int8, bool bf16_class) {
@@ -354,18 +364,27 @@ ActivationKind activation_kind_for(const PackedMatrix& weight, bool int8, bool b
                                                         : ActivationKind::kF32;
 }
 
+MatmulPlan plan_matmul_runs(const MatmulArgs& args, int64_t panels_per_item) {
+  MatmulPlan plan;
+  if (args.input.rows == 0 || args.weight->n == 0) return plan;
+  plan.tiles_per_block = tiles_per_block(args);
+  plan.panels_per_item = panels_per_item;
+  plan.items_per_block = ceil_div(args.weight->num_panels(), panels_per_item);
+  plan.num_items = plan.items_per_block * ceil_div(args.input.num_tiles(), plan.tiles_per_block);
+  return plan;
+}
+
+int64_t least_panels_per_item(const PackedMatrix& weight) {
+  return round_up(ceil_div(kMinItemBytes, std::max<int64_t>(1, weight.panel_bytes())),
+                  kMaxSidePanels);
+}
+
 MatmulPlan plan_matmul(const MatmulArgs& args, int num_threads) {
   MatmulPlan plan;
-  const int64_t rows = args.input.rows;
-  if (rows == 0 || args.weight->n == 0) return plan;
-  // Blocks of tiles, of nearly equal size.
+  if (args.input.rows == 0 || args.weight->n == 0) return plan;
   const int64_t tiles = args.input.num_tiles();
-  const int64_t row_size = std::max<int64_t>(1, packed_row_bytes(args.input.kind, args.input.k));
-  const int64_t most_rows = args.leaves != nullptr ? kMaxBlockRows / 2 : kMaxBlockRows;
-  const int64_t block_rows = std::clamp(kBlockBytes / row_size, kMinBlockRows, most_rows);
-  const int64_t most_tiles = std::max<int64_t>(1, block_rows / args.input.tile_rows);
-  const int64_t blocks = ceil_div(tiles, most_tiles);
-  plan.tiles_per_block = ceil_div(tiles, blocks);
+  plan.tiles_per_block = tiles_per_block(args);
+  const int64_t blocks = ceil_div(tiles, plan.tiles_per_block);
   Matmul matmul;
   prepare(args, plan.tiles_per_block, matmul);
   // Runs of panels: several for each thread, but not too small.

@@ -57,6 +57,13 @@ struct MatmulPlan {
 // Depends on shapes only, not on data; args.out, residual and input.data may still be null.
 MatmulPlan plan_matmul(const MatmulArgs& args, int num_threads);
 
+// A plan whose items are runs of `panels_per_item` panels, a multiple of kMaxSidePanels; quick to
+// make, for many matmuls in one step. Its scratch_bytes are 0: they are the caller's to find out.
+MatmulPlan plan_matmul_runs(const MatmulArgs& args, int64_t panels_per_item);
+
+// Panels of the smallest item that is worth claiming by itself, a multiple of kMaxSidePanels.
+int64_t least_panels_per_item(const PackedMatrix& weight);
+
 // Computes items [begin, end) of the plan on this thread.
 void matmul_run_items(const MatmulArgs& args, const MatmulPlan& plan, int64_t begin, int64_t end,
                       std::byte* scratch);

@@ -1,4 +1,4 @@
-// RMS norm over rows, or over each head of a row.
+// RMS norm over rows, or over each head of a row; layer norm over rows.
 #pragma once
 
 #include <cstdint>
@@ -28,5 +28,23 @@ struct RmsNormArgs {
 // Source: Zhang, Sennrich 2019; the two roundings are those of the Llama reference.
 // Computes rows [row_begin, row_end).
 using RmsNormFunction = void (*)(const RmsNormArgs& args, int64_t row_begin, int64_t row_end);
+
+// Layer norm: mean and variance, with a bias. Strides in elements.
+struct LayerNormArgs {
+  const float* x = nullptr;  // [rows][x_stride]
+  int64_t x_stride = 0;
+  const float* weight = nullptr;  // [n]
+  const float* bias = nullptr;    // [n]
+  float* out = nullptr;           // [rows][out_stride]; may be x
+  int64_t out_stride = 0;
+  int64_t n = 0;
+  float eps = 0;
+  DType dtype = DType::kF32;
+};
+
+// For each row: mean = sum of x / n; d = x - mean; r = 1 / sqrt(sum of d^2 / n + eps), both sums over
+// 16 slot chains (element i in slot i % 16), added by the tree; out = round(fma(d * r, weight, bias)).
+// Computes rows [row_begin, row_end).
+using LayerNormFunction = void (*)(const LayerNormArgs& args, int64_t row_begin, int64_t row_end);
 
 }  // namespace millrace

@@ -110,6 +110,46 @@ void reference_add(const AddArgs& args, int64_t row_begin, int64_t row_end) {
   }
 }
 
+void reference_layer_norm(const LayerNormArgs& args, int64_t row_begin, int64_t row_end) {
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    const float* x = args.x + row * args.x_stride;
+    float* out = args.out + row * args.out_stride;
+    float sums[16] = {};
+    for (int64_t i = 0; i < args.n; ++i) sums[i % 16] = sums[i % 16] + x[i];
+    const float mean = reference_tree16(sums) / static_cast<float>(args.n);
+    float squares[16] = {};
+    for (int64_t i = 0; i < args.n; ++i) {
+      squares[i % 16] = std::fma(x[i] - mean, x[i] - mean, squares[i % 16]);
+    }
+    const float variance = reference_tree16(squares) / static_cast<float>(args.n);
+    const float r = 1.0f / std::sqrt(variance + args.eps);
+    for (int64_t i = 0; i < args.n; ++i) {
+      out[i] = round_to(args.dtype, std::fma((x[i] - mean) * r, args.weight[i], args.bias[i]));
+    }
+  }
+}
+
+void reference_expert_combine(const ExpertCombineArgs& args, int64_t token) {
+  const int64_t first = token * args.experts_per_token;
+  for (int64_t i = 0; i < args.n; ++i) {
+    float leaves[16];
+    for (int64_t leaf = 0; leaf < 16; ++leaf) {
+      leaves[leaf] = 0.0f;
+      for (int64_t a = first; a < first + args.experts_per_token; ++a) {
+        const int64_t expert = args.experts[a];
+        if (expert < args.num_experts * leaf / 16) continue;
+        if (expert >= args.num_experts * (leaf + 1) / 16) continue;
+        leaves[leaf] = std::fma(args.weights[a], args.expert_out[args.assignments[a] * args.n + i],
+                                leaves[leaf]);
+      }
+    }
+    float sum = reference_tree16(leaves);
+    if (args.shared != nullptr) sum = sum + args.shared[token * args.n + i];
+    float& residual = args.residual[token * args.residual_stride + i];
+    residual = round_to(args.dtype, residual + round_to(args.dtype, sum));
+  }
+}
+
 void reference_kv_write(const KvWriteArgs& args, int64_t token_begin, int64_t token_end) {
   const KvLayout& layout = args.cache.layout;
   for (int64_t token = token_begin; token < token_end; ++token) {

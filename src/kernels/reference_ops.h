@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/elementwise.h"
+#include "kernels/expert_combine.h"
 #include "kernels/kv_write.h"
 #include "kernels/norm.h"
 #include "kernels/rope.h"
@@ -17,6 +18,8 @@ void reference_rope(const RopeArgs& args, int64_t row_begin, int64_t row_end);
 void reference_gated_activation(const GatedActivationArgs& args, int64_t row_begin,
                                 int64_t row_end);
 void reference_add(const AddArgs& args, int64_t row_begin, int64_t row_end);
+void reference_layer_norm(const LayerNormArgs& args, int64_t row_begin, int64_t row_end);
+void reference_expert_combine(const ExpertCombineArgs& args, int64_t token);
 void reference_kv_write(const KvWriteArgs& args, int64_t token_begin, int64_t token_end);
 
 }  // namespace millrace

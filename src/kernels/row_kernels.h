@@ -1,7 +1,9 @@
-// The small kernels (norm, RoPE, gated activation, add, cache write) of one instruction set.
+// The small kernels (norms, RoPE, element by element steps, cache write, sum of experts) of one
+// instruction set.
 #pragma once
 
 #include "kernels/elementwise.h"
+#include "kernels/expert_combine.h"
 #include "kernels/isa.h"
 #include "kernels/kv_write.h"
 #include "kernels/norm.h"
@@ -18,6 +20,9 @@ struct RowKernels {
   KvWriteFunction kv_write;
   // out[i] = exp_f32(x[i]) for i < n; out may be x.
   void (*exp)(const float* x, float* out, int64_t n);
+  LayerNormFunction layer_norm;
+  RoundFunction round;
+  ExpertCombineFunction expert_combine;
 };
 
 // The kernels for `isa` (avx512vnni uses the avx512 build). All give the bits of reference_ops.h.

@@ -286,8 +286,79 @@ void kv_write(const KvWriteArgs& args, int64_t token_begin, int64_t token_end) {
   }
 }
 
+// Sums of a row over 16 slots: f(slots, x) joins 16 elements; absent ones are left as they are.
+template <typename F>
+MR_INLINE float slot_sum(const float* x, int64_t n, F join) {
+  V16 slots = zero();
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) slots = join(slots, load(x + i));
+  const int tail = static_cast<int>(n - i);
+  if (tail > 0) slots = select(mask_first(tail), join(slots, load_first(x + i, tail)), slots);
+  return tree16(slots);
+}
+
+void layer_norm(const LayerNormArgs& args, int64_t row_begin, int64_t row_end) {
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    const float* x = args.x + row * args.x_stride;
+    float* out = args.out + row * args.out_stride;
+    const auto n = static_cast<float>(args.n);
+    const V16 mean = set1(slot_sum(x, args.n, [](V16 s, V16 v) { return s + v; }) / n);
+    const float variance =
+        slot_sum(x, args.n, [mean](V16 s, V16 v) { return fma(v - mean, v - mean, s); }) / n;
+    const V16 r = set1(1.0f / __builtin_sqrtf(variance + args.eps));
+    for (int64_t i = 0; i < args.n; i += 16) {
+      const int count = args.n - i < 16 ? static_cast<int>(args.n - i) : 16;
+      const V16 scaled = (load_first(x + i, count) - mean) * r;
+      const V16 y =
+          fma(scaled, load_first(args.weight + i, count), load_first(args.bias + i, count));
+      store_first(out + i, round_to(args.dtype, y), count);
+    }
+  }
+}
+
+void round_rows(const RoundArgs& args, int64_t row_begin, int64_t row_end) {
+  if (args.dtype == DType::kF32 && args.factor == 1.0f) return;
+  const V16 factor = set1(args.factor);
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    float* x = args.x + row * args.stride;
+    for (int64_t i = 0; i < args.n; i += 16) {
+      const int count = args.n - i < 16 ? static_cast<int>(args.n - i) : 16;
+      store_first(x + i, round_to(args.dtype, load_first(x + i, count) * factor), count);
+    }
+  }
+}
+
+void expert_combine(const ExpertCombineArgs& args, int64_t token, int64_t column_begin,
+                    int64_t column_end) {
+  const int k = args.experts_per_token;
+  const int32_t* experts = args.experts + token * k;
+  const int32_t* rows = args.assignments + token * k;
+  const float* weights = args.weights + token * k;
+  const float* shared = args.shared == nullptr ? nullptr : args.shared + token * args.n;
+  float* residual = args.residual + token * args.residual_stride;
+  for (int64_t i = column_begin; i < column_end; i += 16) {
+    const int count = column_end - i < 16 ? static_cast<int>(column_end - i) : 16;
+    V16 level[16];
+    for (V16& leaf : level) leaf = zero();
+    int leaf = 0;
+    for (int a = 0; a < k; ++a) {
+      while (experts[a] >= int64_t{args.num_experts} * (leaf + 1) / 16) ++leaf;
+      const float* out = args.expert_out + rows[a] * args.n + i;
+      level[leaf] = fma(set1(weights[a]), load_first(out, count), level[leaf]);
+    }
+    for (int width = 8; width >= 1; width /= 2) {
+      for (int j = 0; j < width; ++j) level[j] = level[2 * j] + level[2 * j + 1];
+    }
+    V16 sum = level[0];
+    if (shared != nullptr) sum = sum + load_first(shared + i, count);
+    const V16 added = load_first(residual + i, count) + round_to(args.dtype, sum);
+    store_first(residual + i, round_to(args.dtype, added), count);
+  }
+}
+
 constexpr RowKernels make_row_kernels(const char* name) {
-  return {name, rms_norm, rope, gated_activation, add_rows, kv_write, exp_values};
+  return {name,     rms_norm,   rope,       gated_activation, add_rows,
+          kv_write, exp_values, layer_norm, round_rows,       expert_combine};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -83,6 +84,95 @@ TEST_P(RowKernelsTest, RmsNormOfHeadsInPlace) {
   args.x = args.out = actual.data();
   kernels().rms_norm(args, 0, 4);
   expect_same_bytes(actual.data(), expected.data(), expected.size() * 4, "norm of heads");
+}
+
+TEST_P(RowKernelsTest, LayerNorm) {
+  for (const DType dtype : kActivationTypes) {
+    for (const int64_t n : {1, 5, 16, 17, 32, 80, 128}) {
+      const int64_t rows = 3;
+      const int64_t stride = n + 2;
+      const auto x = random_values(static_cast<size_t>(rows * stride), 21);
+      const auto weight = random_values(static_cast<size_t>(n), 22);
+      const auto bias = random_values(static_cast<size_t>(n), 23);
+      std::vector<float> expected(x.size(), 7.0f);
+      std::vector<float> actual(x.size(), 7.0f);
+      LayerNormArgs args{.x = x.data(),
+                         .x_stride = stride,
+                         .weight = weight.data(),
+                         .bias = bias.data(),
+                         .out = expected.data(),
+                         .out_stride = stride,
+                         .n = n,
+                         .eps = 1e-6f,
+                         .dtype = dtype};
+      reference_layer_norm(args, 0, rows);
+      args.out = actual.data();
+      kernels().layer_norm(args, 0, 2);
+      kernels().layer_norm(args, 2, rows);
+      expect_same_bytes(actual.data(), expected.data(), expected.size() * 4, "layer norm");
+    }
+  }
+}
+
+TEST_P(RowKernelsTest, Round) {
+  for (const DType dtype : kActivationTypes) {
+    for (const float factor : {1.0f, 0.4f}) {
+      const auto x = random_values(3 * 40, 24);
+      auto actual = x;
+      kernels().round({.x = actual.data(), .stride = 40, .n = 37, .factor = factor, .dtype = dtype},
+                      0, 3);
+      for (size_t i = 0; i < x.size(); ++i) {
+        const float expected = i % 40 < 37 ? round_to(dtype, x[i] * factor) : x[i];
+        ASSERT_EQ(actual[i], expected) << i;
+      }
+    }
+  }
+}
+
+TEST_P(RowKernelsTest, ExpertCombine) {
+  for (const DType dtype : kActivationTypes) {
+    for (const bool has_shared : {false, true}) {
+      // Experts of one leaf, of several, fewer and more experts than leaves.
+      for (const auto& [num_experts, chosen] :
+           {std::pair<int, std::vector<int32_t>>{8, {0, 7, 3, 4}},
+            {160, {0, 1, 9, 10, 11, 158, 159, 20, 40, 41}},
+            {40, {1, 2}},
+            {5, {0, 1, 2, 3, 4, 0, 2, 4, 1, 3}}}) {
+        constexpr int64_t kTokens = 2;
+        constexpr int64_t kColumns = 53;
+        const int k = static_cast<int>(chosen.size()) / 2;
+        std::vector<int32_t> experts = chosen;
+        for (int t = 0; t < kTokens; ++t) {
+          std::sort(experts.begin() + t * k, experts.begin() + (t + 1) * k);
+        }
+        std::vector<int32_t> rows(chosen.size());
+        for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int32_t>(rows.size() - 1 - i);
+        const auto weights = random_values(chosen.size(), 25);
+        const auto out = random_values(chosen.size() * kColumns, 26);
+        const auto shared = random_values(kTokens * kColumns, 27);
+        auto expected = random_values(kTokens * 60, 28, dtype);
+        auto actual = expected;
+        ExpertCombineArgs args{.expert_out = out.data(),
+                               .experts = experts.data(),
+                               .weights = weights.data(),
+                               .assignments = rows.data(),
+                               .experts_per_token = k,
+                               .num_experts = num_experts,
+                               .shared = has_shared ? shared.data() : nullptr,
+                               .residual = expected.data(),
+                               .residual_stride = 60,
+                               .n = kColumns,
+                               .dtype = dtype};
+        for (int64_t t = 0; t < kTokens; ++t) reference_expert_combine(args, t);
+        args.residual = actual.data();
+        for (int64_t t = 0; t < kTokens; ++t) {
+          kernels().expert_combine(args, t, 0, 32);
+          kernels().expert_combine(args, t, 32, kColumns);
+        }
+        expect_same_bytes(actual.data(), expected.data(), expected.size() * 4, "combine");
+      }
+    }
+  }
 }
 
 TEST_P(RowKernelsTest, Rope) {

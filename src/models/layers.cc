@@ -1,7 +1,5 @@
 #include "models/layers.h"
 
-#include <cstring>
-
 #include "base/check.h"
 #include "kernels/rope.h"
 #include "kernels/row_kernels.h"
@@ -34,6 +32,7 @@ void run_embed(const EmbedStep& step, int64_t begin, int64_t end, std::byte*) {
 struct NormPackStep {
   RmsNormArgs norm;  // weight null: no norm, x is packed as it is
   const int32_t* selected;
+  float* keep;  // where the normed rows go; null: scratch
   const RowKernels* row_kernels;
   const MatmulKernels* matmul_kernels;
   std::array<PackedActivations, kNumActivationKinds> forms;
@@ -48,7 +47,8 @@ void run_norm_pack(const NormPackStep& step, int64_t begin, int64_t end, std::by
     if (step.norm.weight != nullptr) {
       RmsNormArgs norm = step.norm;
       norm.x = x;
-      norm.out = reinterpret_cast<float*>(scratch);
+      norm.out =
+          step.keep != nullptr ? step.keep + row * norm.n : reinterpret_cast<float*>(scratch);
       step.row_kernels->rms_norm(norm, 0, 1);
       x = norm.out;
     }
@@ -113,15 +113,22 @@ struct CopyStep {
   const float* from;
   float* to;
   int64_t width;
+  float factor;
 };
 
 void run_copy(const CopyStep& step, int64_t begin, int64_t end, std::byte*) {
-  std::memcpy(step.to + begin * step.width, step.from + begin * step.width,
-              static_cast<size_t>((end - begin) * step.width) * sizeof(float));
+  for (int64_t i = begin * step.width; i < end * step.width; ++i) {
+    step.to[i] = step.from[i] * step.factor;
+  }
 }
 
-const MatmulKernels& kernels_of(const Execution& execution) {
-  return matmul_kernels(execution.isa, execution.bf16_class);
+struct ScaleStep {
+  RoundArgs round;
+  RoundFunction run;
+};
+
+void run_scale(const ScaleStep& step, int64_t begin, int64_t end, std::byte*) {
+  step.run(step.round, begin, end);
 }
 
 StepCost cost_of(const MatmulArgs& args) {
@@ -134,6 +141,10 @@ StepCost cost_of(const MatmulArgs& args) {
 }
 
 }  // namespace
+
+const MatmulKernels& kernels_of(const Execution& execution) {
+  return matmul_kernels(execution.isa, execution.bf16_class);
+}
 
 void ActivationKinds::add(ActivationKind kind) {
   for (const ActivationKind known : list()) {
@@ -158,8 +169,8 @@ const PackedActivations& PackedRows::form(ActivationKind kind) const {
   MR_CHECK(false, "rows were not packed in this form");
 }
 
-ActivationKind LayerRecorder::kind_of(const Linear& linear) const {
-  return activation_kind_for(linear.matrix, execution_.int8_activations, execution_.bf16_class);
+ActivationKind LayerRecorder::kind_of(const PackedMatrix& matrix) const {
+  return activation_kind_for(matrix, execution_.int8_activations, execution_.bf16_class);
 }
 
 ActivationKinds LayerRecorder::kinds(std::initializer_list<const Linear*> consumers) const {
@@ -188,23 +199,34 @@ Rows LayerRecorder::embed(const PackedMatrix& embedding) {
 
 PackedRows LayerRecorder::norm(const Rows& x, const Norm& norm, const ActivationKinds& kinds,
                                const int32_t* selected, int64_t num_selected) {
-  const int64_t count = selected != nullptr ? num_selected : x.count;
+  return norm_pack(x, {.norm = norm, .selected = selected, .num_selected = num_selected}, kinds);
+}
+
+PackedRows LayerRecorder::norm_and_keep(const Rows& x, const Norm& norm,
+                                        const ActivationKinds& kinds, const Rows& keep) {
+  return norm_pack(x, {.norm = norm, .keep = keep.values}, kinds);
+}
+
+PackedRows LayerRecorder::norm_pack(const Rows& x, const NormPack& how,
+                                    const ActivationKinds& kinds) {
+  const int64_t count = how.selected != nullptr ? how.num_selected : x.count;
   const PackedRows packed(execution_, count, x.width, kinds, scope_.arena);
   NormPackStep step = {.norm = {.x = x.values,
                                 .x_stride = x.width,
-                                .weight = norm.weight,
+                                .weight = how.norm.weight,
                                 .out_stride = x.width,
                                 .n = x.width,
-                                .eps = norm.eps,
+                                .eps = how.norm.eps,
                                 .dtype = execution_.dtype},
-                       .selected = selected,
+                       .selected = how.selected,
+                       .keep = how.keep,
                        .row_kernels = &row_kernels(execution_.isa),
                        .matmul_kernels = &kernels_of(execution_),
                        .forms = {},
                        .num_forms = static_cast<int>(packed.forms().size())};
   std::copy(packed.forms().begin(), packed.forms().end(), step.forms.begin());
   scope_.program.need_scratch(x.width * static_cast<int64_t>(sizeof(float)));
-  scope_.program.add<NormPackStep>(norm.weight != nullptr ? "norm" : "pack",
+  scope_.program.add<NormPackStep>(how.norm.weight != nullptr ? "norm" : "pack",
                                    {packed.forms()[0].num_tiles(), 1}, run_norm_pack, step);
   return packed;
 }
@@ -255,13 +277,34 @@ void LayerRecorder::project(const char* label, const PackedRows& x,
 }
 
 void LayerRecorder::project_residual(const char* label, const PackedRows& x, const Linear& linear,
-                                     const LeafCuts& leaves, const Rows& residual) {
+                                     const RowParallel& parallel, const Rows& residual) {
   MatmulArgs args = matmul_args(x, linear, kind_of(linear));
-  args.leaves = &leaves;
+  args.leaves = &parallel.leaves;
+  args.leaf_scale = parallel.leaf_scale;
   args.epilogue = Epilogue::kAddResidual;
   args.residual = residual.values;
   args.residual_stride = residual.width;
   matmul_step(label, {&args, 1});
+}
+
+void LayerRecorder::project_unrounded(const char* label, const PackedRows& x, const Linear& linear,
+                                      const RowParallel& parallel, const Rows& out) {
+  MatmulArgs args = matmul_args(x, linear, kind_of(linear));
+  args.leaves = &parallel.leaves;
+  args.leaf_scale = parallel.leaf_scale;
+  args.round = DType::kF32;
+  args.out = out.values;
+  args.out_stride = out.width;
+  matmul_step(label, {&args, 1});
+}
+
+void LayerRecorder::mlp_residual(const MlpWeights& weights, const Norm& norm_of,
+                                 const RowParallel& parallel, const Rows& x) {
+  ActivationKinds kinds_of_x;
+  kinds_of_x.add(gated_kind(weights.gate, weights.up));
+  const PackedRows h = norm(x, norm_of, kinds_of_x);
+  const Rows columns = gated(h, weights.gate, weights.up);
+  project_residual("down_proj", pack(columns, kinds({&weights.down})), weights.down, parallel, x);
 }
 
 Rows LayerRecorder::gated(const PackedRows& x, const Linear& gate, const Linear& up) {
@@ -333,11 +376,31 @@ void LayerRecorder::rotate_and_cache(const QkvStep& step, const ModelConfig& con
                                             .cache = step.cache}});
 }
 
-void LayerRecorder::dump_hidden(const Rows& x, int64_t layer) {
+void LayerRecorder::scale(const Rows& x, float factor) {
+  scope_.program.add<ScaleStep>("scale", {x.count, kRowRun}, run_scale,
+                                {.round = {.x = x.values,
+                                           .stride = x.width,
+                                           .n = x.width,
+                                           .factor = factor,
+                                           .dtype = execution_.dtype},
+                                 .run = row_kernels(execution_.isa).round});
+}
+
+const float* LayerRecorder::logits(const Rows& x, const Norm& norm_of, const Linear& head) {
+  const ForwardBatch& batch = scope_.batch;
+  const Rows out = rows(batch.num_logits, head.matrix.n);
+  if (batch.num_logits == 0) return out.values;
+  const PackedRows h = norm(x, norm_of, kinds({&head}), batch.logits_rows, batch.num_logits);
+  const Projection projection[] = {{.linear = &head, .out = out, .round = false}};
+  project("lm_head", h, projection);
+  return out.values;
+}
+
+void LayerRecorder::dump_hidden(const Rows& x, int64_t layer, float factor) {
   if (scope_.hidden_dump == nullptr) return;
   float* to = scope_.hidden_dump + layer * x.count * x.width;
   scope_.program.add<CopyStep>("dump", {x.count, kRowRun}, run_copy,
-                               {.from = x.values, .to = to, .width = x.width});
+                               {.from = x.values, .to = to, .width = x.width, .factor = factor});
 }
 
 }  // namespace millrace

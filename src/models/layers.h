@@ -18,6 +18,11 @@ struct Rows {
   float* values = nullptr;  // [count][width]
   int64_t count = 0;
   int64_t width = 0;
+
+  // Rows [begin, end); null stays null.
+  Rows slice(int64_t begin, int64_t end) const {
+    return {values == nullptr ? nullptr : values + begin * width, end - begin, width};
+  }
 };
 
 // The kinds of packed activations that the matmuls of some rows read, each once.
@@ -50,6 +55,9 @@ class PackedRows {
   int num_forms_ = 0;
 };
 
+// The matmul kernels that an execution uses.
+const MatmulKernels& kernels_of(const Execution& execution);
+
 // Records layers into one forward. Holds references only: make one per forward.
 class LayerRecorder {
  public:
@@ -66,13 +74,16 @@ class LayerRecorder {
   // The one kind that gate and up both read: theirs, or the exact one if theirs differ.
   ActivationKind gated_kind(const Linear& gate, const Linear& up) const;
 
-  // RMS norm of each row, packed. `selected` (null: all) picks rows of x.
+  // RMS norm of each row, packed. `selected` (null: all) picks rows of x. `keep` (null: nowhere):
+  // where the normed rows go as well, [rows][width].
   struct Norm {
     const float* weight;
     float eps;
   };
   PackedRows norm(const Rows& x, const Norm& norm, const ActivationKinds& kinds,
                   const int32_t* selected = nullptr, int64_t num_selected = 0);
+  PackedRows norm_and_keep(const Rows& x, const Norm& norm, const ActivationKinds& kinds,
+                           const Rows& keep);
 
   // Rows as they are, packed.
   PackedRows pack(const Rows& x, const ActivationKinds& kinds);
@@ -86,9 +97,21 @@ class LayerRecorder {
   };
   void project(const char* label, const PackedRows& x, std::span<const Projection> projections);
 
-  // residual += W x, row-parallel over `leaves`.
+  // A row-parallel matmul: how its inputs are cut into leaves, and what multiplies each leaf's sum.
+  struct RowParallel {
+    const LeafCuts& leaves;
+    float leaf_scale = 1.0f;
+  };
+  // residual += W x.
   void project_residual(const char* label, const PackedRows& x, const Linear& linear,
-                        const LeafCuts& leaves, const Rows& residual);
+                        const RowParallel& parallel, const Rows& residual);
+  // out = W x, not rounded.
+  void project_unrounded(const char* label, const PackedRows& x, const Linear& linear,
+                         const RowParallel& parallel, const Rows& out);
+
+  // x += W_down (silu(W_gate norm(x)) * W_up norm(x))
+  void mlp_residual(const MlpWeights& weights, const Norm& norm, const RowParallel& parallel,
+                    const Rows& x);
 
   // silu(gate x) * (up x); x packed in gated_kind(gate, up).
   Rows gated(const PackedRows& x, const Linear& gate, const Linear& up);
@@ -111,12 +134,29 @@ class LayerRecorder {
   };
   void rotate_and_cache(const QkvStep& step, const ModelConfig& config);
 
-  // Copies the residual stream to the dump of `layer`.
-  void dump_hidden(const Rows& x, int64_t layer);
+  // x = round(x * factor), in place.
+  void scale(const Rows& x, float factor);
+
+  // Logits of the rows that want them, never rounded: [num_logits][vocab].
+  const float* logits(const Rows& x, const Norm& norm, const Linear& head);
+
+  // Copies the residual stream, times `factor`, to the dump of `layer`.
+  void dump_hidden(const Rows& x, int64_t layer, float factor = 1.0f);
+
+  ActivationKind kind_of(const PackedMatrix& matrix) const;
+  ActivationKind kind_of(const Linear& linear) const { return kind_of(linear.matrix); }
+  const ForwardScope& scope() const { return scope_; }
+  const Execution& execution() const { return execution_; }
 
  private:
   void matmul_step(const char* label, std::span<const MatmulArgs> matmuls);
-  ActivationKind kind_of(const Linear& linear) const;
+  struct NormPack {
+    Norm norm;
+    const int32_t* selected = nullptr;
+    int64_t num_selected = 0;
+    float* keep = nullptr;
+  };
+  PackedRows norm_pack(const Rows& x, const NormPack& how, const ActivationKinds& kinds);
   MatmulArgs matmul_args(const PackedRows& x, const Linear& linear, ActivationKind kind) const;
 
   const ForwardScope& scope_;

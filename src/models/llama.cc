@@ -3,39 +3,10 @@
 #include <cmath>
 #include <utility>
 
-#include "kernels/rope.h"
+#include "models/rope_frequencies.h"
 
 namespace millrace {
 namespace {
-
-RopeScaling scaling_of(RopeType type) {
-  switch (type) {
-    case RopeType::kDefault:
-      return RopeScaling::kNone;
-    case RopeType::kLinear:
-      return RopeScaling::kLinear;
-    case RopeType::kLlama3:
-      return RopeScaling::kLlama3;
-    case RopeType::kYarn:
-      return RopeScaling::kYarn;
-  }
-  return RopeScaling::kNone;
-}
-
-std::vector<float> inverse_frequencies(const RopeConfig& rope) {
-  return rope_inverse_frequencies(
-      {.scaling = scaling_of(rope.type),
-       .theta = rope.theta,
-       .rotary_dim = rope.rotary_dim,
-       .factor = rope.factor,
-       .low_freq_factor = rope.low_freq_factor,
-       .high_freq_factor = rope.high_freq_factor,
-       .original_max_position = static_cast<double>(rope.original_max_position),
-       .beta_fast = rope.beta_fast,
-       .beta_slow = rope.beta_slow,
-       .truncate = rope.truncate,
-       .freq_divisors = rope.freq_divisors});
-}
 
 GqaShape gqa_shape(const ModelConfig& config, const Execution& execution) {
   return {.num_heads = config.num_heads,
@@ -54,7 +25,9 @@ LlamaModel::LlamaModel(const ModelConfig& config, const Execution& execution, Mo
       inv_freq_(inverse_frequencies(config.rope)),
       weights_(std::move(weights)),
       head_{.matrix = weights_.head},
-      gqa_(gqa_shape(config, execution), execution.isa) {}
+      gqa_(gqa_shape(config, execution), execution.isa),
+      moe_shape_(moe_shape(config_, 1.0f)),
+      moe_(moe_blocks(weights_, moe_shape_, execution_)) {}
 
 Result<const float*> LlamaModel::record(const ForwardScope& scope) {
   MR_TRY(gqa_.plan(scope.batch, execution_.num_threads));
@@ -67,11 +40,11 @@ Result<const float*> LlamaModel::record(const ForwardScope& scope) {
     const int64_t mark = scope.arena.mark();
     attention(layers, scope, i, table, x);
     scope.arena.release(mark);
-    mlp(layers, i, x);
+    feed_forward(layers, i, x);
     scope.arena.release(mark);
     layers.dump_hidden(x, i);
   }
-  return head(layers, scope, x);
+  return layers.logits(x, {.weight = weights_.final_norm, .eps = config_.rms_norm_eps}, head_);
 }
 
 // x += W_o attention(norm(x))
@@ -105,32 +78,17 @@ void LlamaModel::attention(LayerRecorder& layers, const ForwardScope& scope, int
                               .out = out.values,
                               .out_stride = out.width});
   layers.project_residual("o_proj", layers.pack(out, layers.kinds({&layer.gqa.o})), layer.gqa.o,
-                          leaves_.heads, x);
+                          {leaves_.heads}, x);
 }
 
-// x += W_down (silu(W_gate norm(x)) * W_up norm(x))
-void LlamaModel::mlp(LayerRecorder& layers, int64_t index, const Rows& x) {
+// x += mlp(norm(x)), dense or a mixture of experts
+void LlamaModel::feed_forward(LayerRecorder& layers, int64_t index, const Rows& x) {
   const LayerWeights& layer = weights_.layers[static_cast<size_t>(index)];
-  ActivationKinds kinds;
-  kinds.add(layers.gated_kind(layer.mlp.gate, layer.mlp.up));
-  const PackedRows h =
-      layers.norm(x, {.weight = layer.post_attention_norm, .eps = config_.rms_norm_eps}, kinds);
-  const Rows gated = layers.gated(h, layer.mlp.gate, layer.mlp.up);
-  layers.project_residual("down_proj", layers.pack(gated, layers.kinds({&layer.mlp.down})),
-                          layer.mlp.down, leaves_.ffn, x);
-}
-
-// Logits of the rows that want them, never rounded.
-const float* LlamaModel::head(LayerRecorder& layers, const ForwardScope& scope, const Rows& x) {
-  const ForwardBatch& batch = scope.batch;
-  const Rows logits = layers.rows(batch.num_logits, config_.vocab_size);
-  if (batch.num_logits == 0) return logits.values;
-  const PackedRows h = layers.norm(x, {.weight = weights_.final_norm, .eps = config_.rms_norm_eps},
-                                   layers.kinds({&head_}), batch.logits_rows, batch.num_logits);
-  const LayerRecorder::Projection projection[] = {
-      {.linear = &head_, .out = logits, .round = false}};
-  layers.project("lm_head", h, projection);
-  return logits.values;
+  const LayerRecorder::Norm norm = {.weight = layer.post_attention_norm,
+                                    .eps = config_.rms_norm_eps};
+  const auto& moe = moe_[static_cast<size_t>(index)];
+  if (moe) return moe->record(layers, norm, x);
+  layers.mlp_residual(layer.mlp, norm, {leaves_.ffn}, x);
 }
 
 }  // namespace millrace

@@ -1,19 +1,22 @@
-// Llama and its dense relatives: Qwen2 (biases on q, k, v), Qwen3 (norm of q and k heads), SmolLM2.
+// Decoders with grouped-query attention: Llama, SmolLM2, Qwen2 (biases on q, k, v), Qwen3 (norm of
+// q and k heads), and with a mixture of experts Qwen3-MoE and GLM-4.5.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "attention/gqa_attention.h"
 #include "config/leaf_axes.h"
 #include "models/layers.h"
 #include "models/model.h"
+#include "models/moe.h"
 #include "weights/model_weights.h"
 
 namespace millrace {
 
-// A pre-norm decoder with grouped-query attention and a gated MLP (Touvron et al. 2023; Qwen2 and
-// Qwen3 technical reports). Owns its weights.
+// A pre-norm decoder with grouped-query attention and a gated MLP or a mixture of experts (Touvron
+// et al. 2023; Qwen2, Qwen3 and GLM-4.5 technical reports). Owns its weights.
 class LlamaModel final : public Model {
  public:
   LlamaModel(const ModelConfig& config, const Execution& execution, ModelWeights weights);
@@ -25,8 +28,7 @@ class LlamaModel final : public Model {
  private:
   void attention(LayerRecorder& layers, const ForwardScope& scope, int64_t index,
                  LayerRecorder::RopeTable table, const Rows& x);
-  void mlp(LayerRecorder& layers, int64_t index, const Rows& x);
-  const float* head(LayerRecorder& layers, const ForwardScope& scope, const Rows& x);
+  void feed_forward(LayerRecorder& layers, int64_t index, const Rows& x);
 
   const ModelConfig config_;
   const Execution execution_;
@@ -35,6 +37,8 @@ class LlamaModel final : public Model {
   ModelWeights weights_;
   Linear head_;
   GqaAttention gqa_;
+  MoeShape moe_shape_;
+  std::vector<std::optional<MoeBlock>> moe_;  // by layer; none in dense ones
 };
 
 }  // namespace millrace

@@ -9,6 +9,7 @@
 #include "config/model_config.h"
 #include "kernels/isa.h"
 #include "kernels/kv_layout.h"
+#include "kernels/mla_cache.h"
 #include "program/arena.h"
 #include "program/program.h"
 
@@ -28,9 +29,14 @@ struct ForwardScope {
   Program& program;
   Arena& arena;
   const ForwardBatch& batch;
-  std::span<const KvLayerView> cache;  // one a layer
+  // One a layer; the kind that the model's cache_layout() asks for.
+  std::span<const KvLayerView> cache;
+  std::span<const MlaLayerView> mla_cache;
   // If not null: [num_layers][num_tokens][hidden], receives the residual stream after each layer.
   float* hidden_dump = nullptr;
+  // If not null: [num_layers][num_tokens][index_topk], receives the positions that each token
+  // attends to in each layer, ascending, then -1.
+  int32_t* topk_dump = nullptr;
 };
 
 class Model {

@@ -65,6 +65,7 @@ class BatchForward {
 
   Result<> run_prefill(const std::vector<Sequence*>& members, const StepInput& step) {
     runner_.capture_hidden(options_.capture_hidden);
+    runner_.capture_topk(options_.capture_topk);
     MR_ASSIGN(const StepLogits logits, runner_.forward(step));
     int64_t row = 0;
     for (size_t i = 0; i < members.size(); ++i) {
@@ -73,7 +74,8 @@ class BatchForward {
       const float* first = logits.rows + row * logits.vocab_size;
       sequence.result->logits.insert(sequence.result->logits.end(), first,
                                      first + count * logits.vocab_size);
-      if (options_.capture_hidden) keep_hidden(*sequence.result, row, count, logits.num_rows);
+      keep_rows(runner_.hidden(), row, count, logits.num_rows, sequence.result->hidden);
+      keep_rows(runner_.topk(), row, count, logits.num_rows, sequence.result->topk);
       sequence.num_computed += count;
       row += count;
       sequence.next_token = argmax(logits.row(row - 1));
@@ -82,20 +84,26 @@ class BatchForward {
     return {};
   }
 
-  void keep_hidden(PromptResult& result, int64_t row, int64_t count, int64_t num_tokens) const {
-    const ModelConfig& config = runner_.model().config();
-    result.hidden.resize(static_cast<size_t>(config.num_layers));
-    for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-      const float* first =
-          runner_.hidden().data() + (layer * num_tokens + row) * config.hidden_size;
-      std::vector<float>& kept = result.hidden[static_cast<size_t>(layer)];
-      kept.insert(kept.end(), first, first + count * config.hidden_size);
+  // Appends rows [row, row + count) of what was captured of each layer,
+  // [layers][num_tokens][width].
+  template <typename T>
+  void keep_rows(std::span<const T> captured, int64_t row, int64_t count, int64_t num_tokens,
+                 std::vector<std::vector<T>>& kept) const {
+    if (captured.empty()) return;
+    const auto layers = static_cast<size_t>(runner_.model().config().num_layers);
+    const auto tokens = static_cast<size_t>(num_tokens);
+    const size_t width = captured.size() / (layers * tokens);
+    kept.resize(layers);
+    for (size_t layer = 0; layer < layers; ++layer) {
+      const T* first = captured.data() + (layer * tokens + static_cast<size_t>(row)) * width;
+      kept[layer].insert(kept[layer].end(), first, first + static_cast<size_t>(count) * width);
     }
   }
 
   // Appends the likeliest token to every sequence; all but the last of them are run, too.
   Result<> greedy_step(std::deque<Sequence>& group, int64_t index) {
     runner_.capture_hidden(false);
+    runner_.capture_topk(false);
     const auto most = static_cast<size_t>(
         std::min(runner_.options().max_num_seqs, runner_.options().max_num_batched_tokens));
     for (Sequence& sequence : group) sequence.result->greedy.push_back(sequence.next_token);

@@ -15,12 +15,15 @@ struct BatchForwardOptions {
   int64_t chunk = 0;        // tokens of a prompt per step; 0: as many as a step takes
   bool one_by_one = false;  // prompts one after the other, else all in one batch
   bool capture_hidden = false;
+  bool capture_topk = false;
 };
 
 struct PromptResult {
   std::vector<float> logits;               // [prompt length][vocab_size]
   std::vector<int32_t> greedy;             // [num_greedy]
   std::vector<std::vector<float>> hidden;  // by layer: [prompt length][hidden_size], if captured
+  // By layer: [prompt length][index_topk], positions ascending, then -1; if captured.
+  std::vector<std::vector<int32_t>> topk;
 };
 
 // Blocks that a pool needs to hold all prompts and their continuations at once.

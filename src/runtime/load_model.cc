@@ -8,6 +8,7 @@
 #include "io/checkpoint.h"
 #include "io/checkpoint_config.h"
 #include "kernels/isa.h"
+#include "models/deepseek.h"
 #include "models/llama.h"
 #include "weights/checkpoint_sizes.h"
 #include "weights/model_weights.h"
@@ -32,6 +33,12 @@ Result<Execution> resolve_execution(const EngineConfig& engine, int threads) {
   return execution;
 }
 
+std::unique_ptr<Model> make_model(const ModelConfig& config, const Execution& execution,
+                                  ModelWeights weights) {
+  if (config.mla) return std::make_unique<DeepseekModel>(config, execution, std::move(weights));
+  return std::make_unique<LlamaModel>(config, execution, std::move(weights));
+}
+
 }  // namespace
 
 Result<LoadedModel> load_model(const std::string& path, const EngineConfig& engine,
@@ -54,7 +61,7 @@ Result<LoadedModel> load_model(const std::string& path, const EngineConfig& engi
   RunnerOptions options = {.max_num_batched_tokens = loaded.max_num_batched_tokens,
                            .max_num_seqs = engine.max_num_seqs,
                            .block_size = engine.block_size,
-                           .kv_cache_dtype = resolve_kv_cache_dtype(engine)};
+                           .cache_types = resolve_cache_types(engine)};
   const int64_t left = std::max<int64_t>(0, available_memory() - packed_bytes(checkpoint));
   MR_ASSIGN(options.num_blocks,
             resolve_num_blocks(engine, loaded.config, loaded.max_model_len, left));
@@ -65,9 +72,9 @@ Result<LoadedModel> load_model(const std::string& path, const EngineConfig& engi
   MR_ASSIGN(ModelWeights weights, load_model_weights(checkpoint, loaded.config, *team, progress));
   loaded.weight_bytes = weights.total_bytes();
 
-  MR_ASSIGN(loaded.runner, ModelRunner::create(std::make_unique<LlamaModel>(
-                                                   loaded.config, execution, std::move(weights)),
-                                               std::move(team), options));
+  MR_ASSIGN(loaded.runner,
+            ModelRunner::create(make_model(loaded.config, execution, std::move(weights)),
+                                std::move(team), options));
   log::debug(
       "{}: {} kernels, {} threads, {} MiB of weights, context {} tokens, {} blocks of {} tokens, "
       "steps of {} tokens",

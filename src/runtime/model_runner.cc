@@ -11,14 +11,19 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(std::unique_ptr<Model> 
                                                          std::unique_ptr<ThreadTeam> team,
                                                          const RunnerOptions& options) {
   const ModelConfig& config = model->config();
-  const KvLayout layout =
-      kv_layout(config, options.kv_cache_dtype, static_cast<int>(options.block_size));
+  const CacheLayout layout =
+      cache_layout(config, options.cache_types, static_cast<int>(options.block_size));
   std::unique_ptr<ModelRunner> runner(new ModelRunner);
   auto memory = Buffer::allocate(static_cast<size_t>(layout.block_bytes() * options.num_blocks));
   if (!memory) return fail_in("KV cache", memory.error());
   runner->cache_memory_ = std::move(*memory);
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    runner->cache_.push_back(kv_layer_view(layout, layer, runner->cache_memory_.data()));
+    std::byte* pool = runner->cache_memory_.data();
+    if (layout.mla) {
+      runner->mla_cache_.push_back(mla_layer_view(*layout.mla, layer, pool));
+    } else {
+      runner->cache_.push_back(kv_layer_view(layout.gqa, layer, pool));
+    }
   }
   runner->model_ = std::move(model);
   runner->team_ = std::move(team);
@@ -107,6 +112,13 @@ Result<StepLogits> ModelRunner::forward(const StepInput& input) {
     hidden_.resize(static_cast<size_t>(config.num_layers * batch_.num_tokens * config.hidden_size));
     dump = hidden_.data();
   }
+  int32_t* topk_dump = nullptr;
+  topk_.clear();
+  if (capture_topk_ && config.indexer) {
+    topk_.resize(static_cast<size_t>(config.num_layers * batch_.num_tokens) *
+                 static_cast<size_t>(config.indexer->topk));
+    topk_dump = topk_.data();
+  }
   // A step larger than any before is recorded twice: the first time the arena only counts.
   const float* logits = nullptr;
   for (bool recorded = false; !recorded;) {
@@ -116,7 +128,9 @@ Result<StepLogits> ModelRunner::forward(const StepInput& input) {
                                       .arena = arena,
                                       .batch = batch_,
                                       .cache = cache_,
-                                      .hidden_dump = dump}));
+                                      .mla_cache = mla_cache_,
+                                      .hidden_dump = dump,
+                                      .topk_dump = topk_dump}));
     recorded = arena.fits();
     if (!recorded) {
       MR_ASSIGN(activations_, Buffer::allocate(static_cast<size_t>(arena.peak())));

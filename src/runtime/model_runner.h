@@ -8,6 +8,7 @@
 #include "base/buffer.h"
 #include "base/error.h"
 #include "base/thread_team.h"
+#include "config/engine_config.h"
 #include "kernels/kv_layout.h"
 #include "models/model.h"
 #include "program/program.h"
@@ -21,7 +22,7 @@ struct RunnerOptions {
   int64_t max_num_seqs = 16;             // sequences of one step
   int64_t block_size = 16;               // positions of a cache block
   int64_t num_blocks = 0;
-  DType kv_cache_dtype = DType::kF16;
+  CacheTypes cache_types;
 };
 
 class ModelRunner final : public ForwardRunner {
@@ -45,6 +46,11 @@ class ModelRunner final : public ForwardRunner {
   // [num_layers][tokens of the last step][hidden]; empty unless captured.
   std::span<const float> hidden() const { return hidden_; }
 
+  // Likewise the positions that each token attends to: [num_layers][tokens][index_topk], ascending,
+  // then -1. Empty in models without an indexer.
+  void capture_topk(bool on) { capture_topk_ = on; }
+  std::span<const int32_t> topk() const { return topk_; }
+
   // The program of the last step: steps, costs and, if timing is on, seconds.
   Program& program() { return program_; }
 
@@ -59,7 +65,9 @@ class ModelRunner final : public ForwardRunner {
   Program program_;
 
   Buffer cache_memory_;
-  std::vector<KvLayerView> cache_;  // by layer
+  // By layer, one of the two.
+  std::vector<KvLayerView> cache_;
+  std::vector<MlaLayerView> mla_cache_;
 
   // The step's inputs, row by row.
   std::vector<int32_t> token_ids_;
@@ -73,6 +81,8 @@ class ModelRunner final : public ForwardRunner {
   Buffer scratch_;
   bool capture_hidden_ = false;
   std::vector<float> hidden_;
+  bool capture_topk_ = false;
+  std::vector<int32_t> topk_;
 };
 
 }  // namespace millrace

@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   // What was accepted must be usable without overflow.
-  MR_CHECK(kv_bytes_per_token(*config, DType::kF32) > 0);
+  MR_CHECK(kv_bytes_per_token(*config, {.kv = DType::kF32}) > 0);
   MR_CHECK(config->q_size() > 0 && config->kv_size() > 0);
   return 0;
 }

@@ -1,0 +1,106 @@
+#include "attention/mla_attention.h"
+
+namespace millrace {
+namespace {
+
+// A run of items or merges of one of the kernels: function, arguments, the first of them.
+template <typename Args, typename Item>
+struct ItemsStep {
+  Args args;
+  void (*run)(const Args& args, const Item& item, std::byte* scratch);
+  const Item* items;
+};
+
+template <typename Args, typename Item>
+void run_items(const ItemsStep<Args, Item>& step, int64_t begin, int64_t end, std::byte* scratch) {
+  for (int64_t i = begin; i < end; ++i) step.run(step.args, step.items[i], scratch);
+}
+
+template <typename Args, typename Item>
+void add_items(Program& program, const char* label, std::span<const Item> items,
+               const ItemsStep<Args, Item>& step, const StepCost& cost = {}) {
+  if (items.empty()) return;
+  program.add<ItemsStep<Args, Item>>(label, {static_cast<int64_t>(items.size()), 1},
+                                     run_items<Args, Item>, step, cost);
+}
+
+Result<> grow(Buffer& buffer, int64_t bytes) {
+  if (bytes <= static_cast<int64_t>(buffer.size())) return {};
+  MR_ASSIGN(buffer, Buffer::allocate(static_cast<size_t>(bytes)));
+  return {};
+}
+
+}  // namespace
+
+Result<> MlaAttention::plan(const ForwardBatch& batch, int num_threads) {
+  batch_ = &batch;
+  const MlaPlanInput input = {
+      .sequences = batch.sequences, .shape = shape_, .num_threads = num_threads};
+  plan_mla_attention(input, plan_);
+  MR_TRY(grow(workspace_, plan_.workspace_bytes));
+  if (shape_.topk == 0) return {};
+  plan_indexer(input, index_plan_);
+  return grow(index_workspace_, index_plan_.workspace_bytes);
+}
+
+void MlaAttention::record_indexer(Program& program, const IndexOperands& operands,
+                                  const SelectionRows& out) {
+  const IndexerKernels& kernels = indexer_kernels(isa_);
+  const IndexerArgs args = {.q = operands.q,
+                            .q_stride = operands.q_stride,
+                            .weights = operands.weights,
+                            .weights_stride = operands.weights_stride,
+                            .num_heads = shape_.index_heads,
+                            .topk = shape_.topk,
+                            .cache = operands.cache,
+                            .sequences = batch_->sequences.data(),
+                            .positions = out.positions,
+                            .selection_stride = index_plan_.selection_stride,
+                            .leaf_begin = out.leaf_begin,
+                            .workspace = index_workspace_.data()};
+  const int64_t key_bytes = int64_t{shape_.index_dim} * size_of(operands.cache.index_dtype);
+  program.need_scratch(index_plan_.scratch_bytes);
+  add_items<IndexerArgs, IndexItem>(
+      program, "indexer", index_plan_.items, {args, kernels.run_item, index_plan_.items.data()},
+      {.multiply_adds = index_plan_.multiply_adds,
+       .cache_bytes = static_cast<double>(index_plan_.keys_read * key_bytes)});
+  add_items<IndexerArgs, IndexMerge>(program, "indexer merge", index_plan_.merges,
+                                     {args, kernels.merge, index_plan_.merges.data()});
+}
+
+void MlaAttention::record(Program& program, const MlaRound& round, const MlaOperands& operands) {
+  const MlaKernels& kernels = mla_kernels(isa_);
+  const int64_t q_stride = int64_t{shape_.num_heads} * (shape_.latent + shape_.rope);
+  const int64_t out_stride = int64_t{shape_.num_heads} * shape_.latent;
+  // Items count rows from the batch's first token.
+  const auto first_row = [&round](auto* rows, int64_t stride) {
+    return rows == nullptr ? nullptr : rows - round.token_begin * stride;
+  };
+  const MlaArgs args = {.q = first_row(operands.q, q_stride),
+                        .q_stride = q_stride,
+                        .out = first_row(operands.out, out_stride),
+                        .out_stride = out_stride,
+                        .num_heads = shape_.num_heads,
+                        .scale = shape_.scale,
+                        .cache = operands.cache,
+                        .sequences = batch_->sequences.data(),
+                        .selection = {.positions = operands.selection.positions,
+                                      .stride = index_plan_.selection_stride,
+                                      .leaf_begin = operands.selection.leaf_begin},
+                        .workspace = workspace_.as<float>()};
+  const auto items = std::span(plan_.items)
+                         .subspan(static_cast<size_t>(round.item_begin),
+                                  static_cast<size_t>(round.item_end - round.item_begin));
+  const auto merges = std::span(plan_.merges)
+                          .subspan(static_cast<size_t>(round.merge_begin),
+                                   static_cast<size_t>(round.merge_end - round.merge_begin));
+  program.need_scratch(plan_.scratch_bytes);
+  add_items<MlaArgs, MlaItem>(
+      program, "attention", items, {args, kernels.run_item, items.data()},
+      {.multiply_adds = round.multiply_adds,
+       .cache_bytes = static_cast<double>(round.rows_read * operands.cache.row_bytes())});
+  add_items<MlaArgs, MlaMerge>(program, "attention merge", merges,
+                               {args, kernels.merge, merges.data()});
+}
+
+}  // namespace millrace

@@ -1,0 +1,295 @@
+#include "models/moe.h"
+
+#include <algorithm>
+
+#include "config/leaf_axes.h"
+#include "kernels/router.h"
+#include "kernels/row_kernels.h"
+
+namespace millrace {
+namespace {
+
+// Most bytes of expert outputs that a round keeps.
+constexpr int64_t kRoundBytes = int64_t{64} << 20;
+constexpr int64_t kLeastRoundTokens = 32;
+// Columns of a token's sum that one thread takes at a time.
+constexpr int64_t kCombineColumns = 1024;
+// Routed rows that one thread packs at a time.
+constexpr int64_t kPackRun = 4;
+
+// The kind that all matrices can be multiplied with: theirs, or the exact one where they differ.
+ActivationKind common_kind(const Execution& execution, std::span<const PackedMatrix> a,
+                           std::span<const PackedMatrix> b) {
+  const auto kind_of = [&](const PackedMatrix& matrix) {
+    return activation_kind_for(matrix, execution.int8_activations, execution.bf16_class);
+  };
+  const ActivationKind kind = kind_of(a.front());
+  const auto differs = [&](const PackedMatrix& matrix) { return kind_of(matrix) != kind; };
+  const bool mixed = std::ranges::any_of(a, differs) || std::ranges::any_of(b, differs);
+  return mixed ? ActivationKind::kF32 : kind;
+}
+
+struct RouteStep {
+  RouterArgs args;
+};
+
+void run_route(const RouteStep& step, int64_t begin, int64_t end, std::byte* scratch) {
+  route(step.args, begin, end, scratch);
+}
+
+struct GroupStep {
+  GroupRowsArgs args;
+  int32_t* group;  // storage of args.groups
+  int32_t* row_begin;
+};
+
+void run_group(const GroupStep& step, int64_t, int64_t, std::byte*) {
+  *step.args.groups = {.num_active = 0, .group = step.group, .row_begin = step.row_begin};
+  group_rows(step.args);
+}
+
+// Packs rows of x, sorted by expert, for a grouped matmul.
+struct PackRoutedStep {
+  const MatmulKernels* kernels;
+  GroupedMatmulArgs matmul;  // whose input is written
+  const RowGroups* groups;
+  const float* x;
+  int64_t width;
+  const int32_t* assignment_of;  // null: row r is row r
+  int experts_per_token;
+};
+
+void run_pack_routed(const PackRoutedStep& step, int64_t begin, int64_t end, std::byte*) {
+  const RowGroups& groups = *step.groups;
+  const int32_t* starts = groups.row_begin;
+  int64_t group = std::upper_bound(starts, starts + groups.num_active + 1, begin) - starts - 1;
+  for (int64_t row = begin; row < end; ++row) {
+    while (starts[group + 1] <= row) ++group;
+    const PackedActivations packed = group_input(step.matmul, group);
+    const int64_t source =
+        step.assignment_of != nullptr ? step.assignment_of[row] / step.experts_per_token : row;
+    const int64_t at = row - starts[group];
+    pack_activations(*step.kernels, step.x + source * step.width, 0, at, at + 1, packed);
+  }
+}
+
+void run_grouped(const GroupedMatmulArgs& args, int64_t begin, int64_t end, std::byte* scratch) {
+  grouped_matmul_run_items(args, begin, end, scratch);
+}
+
+struct PackRouted {
+  const GroupedMatmulArgs& matmul;
+  Rows x;
+  const int32_t* assignment_of;
+  int64_t rows;
+  int experts_per_token;
+};
+
+void pack_routed(LayerRecorder& layers, const PackRouted& pack) {
+  layers.scope().program.add<PackRoutedStep>("pack", {pack.rows, kPackRun}, run_pack_routed,
+                                             {.kernels = pack.matmul.shared.kernels,
+                                              .matmul = pack.matmul,
+                                              .groups = pack.matmul.routed,
+                                              .x = pack.x.values,
+                                              .width = pack.x.width,
+                                              .assignment_of = pack.assignment_of,
+                                              .experts_per_token = pack.experts_per_token});
+}
+
+// Of the matrices that `assignments` rows can reach at most.
+StepCost cost_of(const GroupedMatmulArgs& args, int64_t assignments) {
+  const PackedMatrix& weight = *args.weights;
+  const double matrices = args.ups != nullptr ? 2 : 1;
+  const auto active = static_cast<double>(std::min<int64_t>(assignments, args.num_groups));
+  return {.multiply_adds = matrices * static_cast<double>(assignments) *
+                           static_cast<double>(weight.n) * static_cast<double>(weight.k),
+          .weight_bytes = matrices * active * static_cast<double>(weight.total_bytes())};
+}
+
+struct CombineStep {
+  ExpertCombineArgs args;
+  ExpertCombineFunction run;
+  int64_t pieces;  // of a token
+};
+
+void run_combine(const CombineStep& step, int64_t begin, int64_t end, std::byte*) {
+  for (int64_t item = begin; item < end; ++item) {
+    const int64_t column = item % step.pieces * kCombineColumns;
+    step.run(step.args, item / step.pieces, column,
+             std::min(column + kCombineColumns, step.args.n));
+  }
+}
+
+}  // namespace
+
+MoeBlock::MoeBlock(const MoeWeights& weights, const MoeShape& shape, const Execution& execution)
+    : weights_(weights), shape_(shape), execution_(execution) {
+  gate_kind_ = common_kind(execution, weights.gate, weights.up);
+  down_kind_ = common_kind(execution, weights.down, {});
+  scratch_bytes_ = std::max(grouped_matmul_scratch_bytes(gate_up(gate_kind_)),
+                            grouped_matmul_scratch_bytes(down(down_kind_)));
+}
+
+GroupedMatmulArgs MoeBlock::gate_up(ActivationKind kind) const {
+  const MatmulKernels& kernels = kernels_of(execution_);
+  GroupedMatmulArgs args;
+  args.shared.kernels = &kernels;
+  args.shared.input = packed_activations(kernels, kind, 0, weights_.gate.front().k, nullptr);
+  args.shared.epilogue = Epilogue::kSiluMul;
+  args.shared.round = execution_.dtype;
+  args.weights = weights_.gate.data();
+  args.ups = weights_.up.data();
+  args.num_groups = shape_.config->num_experts;
+  args.num_threads = execution_.num_threads;
+  return args;
+}
+
+GroupedMatmulArgs MoeBlock::down(ActivationKind kind) const {
+  const MatmulKernels& kernels = kernels_of(execution_);
+  GroupedMatmulArgs args;
+  args.shared.kernels = &kernels;
+  args.shared.input = packed_activations(kernels, kind, 0, weights_.down.front().k, nullptr);
+  args.shared.leaves = &shape_.expert_leaves;
+  args.weights = weights_.down.data();
+  args.num_groups = shape_.config->num_experts;
+  args.num_threads = execution_.num_threads;
+  return args;
+}
+
+void MoeBlock::record(LayerRecorder& layers, const LayerRecorder::Norm& norm, const Rows& x) const {
+  const int64_t row_bytes = shape_.config->experts_per_token *
+                            (x.width + shape_.config->intermediate_size) * int64_t{sizeof(float)};
+  const int64_t most = std::max(kLeastRoundTokens, kRoundBytes / row_bytes);
+  const int64_t rounds = (x.count + most - 1) / most;
+  Arena& arena = layers.scope().arena;
+  for (int64_t r = 0; r < rounds; ++r) {
+    const int64_t mark = arena.mark();
+    const int64_t begin = x.count * r / rounds;
+    record_round(layers, norm, x.slice(begin, x.count * (r + 1) / rounds));
+    arena.release(mark);
+  }
+}
+
+// Steps: norm, router, choice, sorting by expert, then gate and up, down, sum.
+void MoeBlock::record_round(LayerRecorder& layers, const LayerRecorder::Norm& norm,
+                            const Rows& x) const {
+  const MoeConfig& config = *shape_.config;
+  Program& program = layers.scope().program;
+  Arena& arena = layers.scope().arena;
+  const int64_t k = config.experts_per_token;
+  const int64_t assignments = x.count * k;
+  const bool has_shared = weights_.shared.gate.matrix.n > 0;
+
+  ActivationKinds kinds = layers.kinds({&weights_.router});
+  if (has_shared) kinds.add(layers.gated_kind(weights_.shared.gate, weights_.shared.up));
+  const Rows h = layers.rows(x.count, x.width);
+  const PackedRows packed = layers.norm_and_keep(x, norm, kinds, h);
+
+  const Rows logits = layers.rows(x.count, config.num_experts);
+  const LayerRecorder::Projection router[] = {
+      {.linear = &weights_.router, .out = logits, .round = false}};
+  layers.project("router", packed, router);
+
+  auto* experts = arena.allocate<int32_t>(assignments);
+  auto* expert_weights = arena.allocate<float>(assignments);
+  program.need_scratch(router_scratch_bytes(config.num_experts, config.num_groups));
+  program.add<RouteStep>("choose experts", {x.count, 1}, run_route,
+                         {.args = {.kernels = &row_kernels(execution_.isa),
+                                   .logits = logits.values,
+                                   .num_experts = config.num_experts,
+                                   .softmax = config.score == RouterScore::kSoftmax,
+                                   .correction_bias = weights_.correction_bias,
+                                   .num_groups = config.num_groups,
+                                   .topk_groups = config.topk_groups,
+                                   .experts_per_token = config.experts_per_token,
+                                   .normalise = config.norm_topk_prob,
+                                   .epsilon = config.norm_epsilon,
+                                   .scale = shape_.routed_scale,
+                                   .experts = experts,
+                                   .weights = expert_weights}});
+
+  auto* groups = arena.allocate<RowGroups>(1);
+  auto* group_ids = arena.allocate<int32_t>(config.num_experts);
+  auto* row_begin = arena.allocate<int32_t>(config.num_experts + 1);
+  auto* row_of = arena.allocate<int32_t>(assignments);
+  auto* assignment_of = arena.allocate<int32_t>(assignments);
+  auto* counts = arena.allocate<int32_t>(config.num_experts);
+  program.add<GroupStep>("sort by expert", {1, 1}, run_group,
+                         {.args = {.ids = experts,
+                                   .num_assignments = assignments,
+                                   .num_groups = config.num_experts,
+                                   .groups = groups,
+                                   .row_of = row_of,
+                                   .assignment_of = assignment_of,
+                                   .counts = counts},
+                          .group = group_ids,
+                          .row_begin = row_begin});
+
+  const Rows columns = layers.rows(assignments, config.intermediate_size);
+  GroupedMatmulArgs first = gate_up(gate_kind_);
+  first.routed = groups;
+  first.shared.out = columns.values;
+  first.shared.out_stride = columns.width;
+  first.shared.input.data =
+      arena.allocate_bytes(assignments * packed_row_bytes(gate_kind_, h.width));
+  pack_routed(layers, {first, h, assignment_of, assignments, config.experts_per_token});
+  program.need_scratch(scratch_bytes_);
+  program.add<GroupedMatmulArgs>("experts gate_up", {grouped_matmul_items(first), 1}, run_grouped,
+                                 first, cost_of(first, assignments));
+
+  const Rows out = layers.rows(assignments, x.width);
+  GroupedMatmulArgs second = down(down_kind_);
+  second.routed = groups;
+  second.shared.out = out.values;
+  second.shared.out_stride = out.width;
+  second.shared.input.data =
+      arena.allocate_bytes(assignments * packed_row_bytes(down_kind_, columns.width));
+  pack_routed(layers, {second, columns, nullptr, assignments, 1});
+  program.add<GroupedMatmulArgs>("experts down", {grouped_matmul_items(second), 1}, run_grouped,
+                                 second, cost_of(second, assignments));
+
+  Rows shared;
+  if (has_shared) {
+    shared = layers.rows(x.count, x.width);
+    const MlpWeights& mlp = weights_.shared;
+    const Rows gated = layers.gated(packed, mlp.gate, mlp.up);
+    layers.project_unrounded("shared down", layers.pack(gated, layers.kinds({&mlp.down})), mlp.down,
+                             {shape_.shared_leaves, shape_.leaf_scale}, shared);
+  }
+  const int64_t pieces = (x.width + kCombineColumns - 1) / kCombineColumns;
+  program.add<CombineStep>("sum of experts", {x.count * pieces, 1}, run_combine,
+                           {.args = {.expert_out = out.values,
+                                     .experts = experts,
+                                     .weights = expert_weights,
+                                     .assignments = row_of,
+                                     .experts_per_token = config.experts_per_token,
+                                     .num_experts = config.num_experts,
+                                     .shared = shared.values,
+                                     .residual = x.values,
+                                     .residual_stride = x.width,
+                                     .n = x.width,
+                                     .dtype = execution_.dtype},
+                            .run = row_kernels(execution_.isa).expert_combine,
+                            .pieces = pieces});
+}
+
+MoeShape moe_shape(const ModelConfig& config, float residual_divisor) {
+  if (!config.moe) return {};
+  return {.config = &*config.moe,
+          .expert_leaves = resolve_ffn_cuts(config.moe->intermediate_size),
+          .shared_leaves = resolve_ffn_cuts(config.moe->shared_intermediate_size),
+          .routed_scale = config.moe->routed_scaling_factor / residual_divisor,
+          .leaf_scale = 1.0f / residual_divisor};
+}
+
+std::vector<std::optional<MoeBlock>> moe_blocks(const ModelWeights& weights, const MoeShape& shape,
+                                                const Execution& execution) {
+  std::vector<std::optional<MoeBlock>> blocks(weights.layers.size());
+  for (size_t i = 0; i < blocks.size() && shape.config != nullptr; ++i) {
+    if (shape.config->is_sparse[i] == 0) continue;
+    blocks[i].emplace(weights.layers[i].moe, shape, execution);
+  }
+  return blocks;
+}
+
+}  // namespace millrace
