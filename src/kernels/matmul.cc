@@ -50,6 +50,7 @@ Int8Layout int8_layout(const QuantLayout& q) {
   if (is(4, 32, 0, true, true)) return Int8Layout::kBits4WideMin;
   if (is(8, 32, 0, true, true)) return Int8Layout::kBits8WideMin;
   if (is(8, 16, 32, true, false)) return Int8Layout::kBits8Group16Wide;
+  if (is(4, 32, 8, true, false)) return Int8Layout::kBits4Offset8Wide;
   MR_CHECK(false, "no int8 kernel for {} bits, group {}, offset {}", q.bits, q.group,
            q.code_offset);
 }
@@ -65,8 +66,13 @@ Method float_method(const MatmulArgs& args, const PackedMatrix& weight, int64_t 
   if (!method.expand && weight.kind != PackedKind::kF32) {
     method.tile = weight.kind == PackedKind::kF16 ? kernels.f16 : kernels.bf16;
     method.step_bytes = kPanelWidth * 2;
+    if (weight.kind == PackedKind::kFp8) {
+      method.tile = kernels.fp8;
+      method.step_bytes = kFp8BlockBytes / kFp8Group;
+    }
   }
   if (weight.kind == PackedKind::kBF16) method.leaf_multiple = 2;
+  if (weight.kind == PackedKind::kFp8) method.leaf_multiple = kFp8Group;
   // A multiple of every quantisation group.
   method.chunk_steps = kExpandedChunkBytes / (method.step_bytes * method.panels) / 32 * 32;
   return method;

@@ -91,6 +91,51 @@ void float_tile(const TileArgs& args) {
   }
 }
 
+// The scales of a block of fp8, for codes over 256: exact, and so is their product's one rounding.
+MR_INLINE V16 fp8_scales(const uint8_t* block) {
+  return load(reinterpret_cast<const float*>(block + kFp8Group * 16)) * set1(256.0f);
+}
+
+// As float_tile for panels of fp8; spans are whole blocks.
+template <int kRows, int kPanels>
+void fp8_tile(const TileArgs& args) {
+  const uint8_t* panels[kPanels];
+  for (int p = 0; p < kPanels; ++p) panels[p] = reinterpret_cast<const uint8_t*>(args.panels[p]);
+  const float* activations = reinterpret_cast<const float*>(args.activations);
+  for (int s = 0; s < args.num_spans; ++s) {
+    const KSpan span = args.spans[s];
+    V16 acc[kPanels][kRows];
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) begin_span<kRows>(args, p, span, acc[p]);
+    const float* x = activations + int64_t{span.begin} * kRows;
+    int64_t w = int64_t{span.begin - args.origin} / kFp8Group * kFp8BlockBytes;
+    for (int32_t k = span.begin; k < span.end; k += kFp8Group, w += kFp8BlockBytes) {
+      V16 scale[kPanels];
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) scale[p] = fp8_scales(panels[p] + w);
+      const int64_t ahead = prefetch_place(args, w);
+      for (int i = 0; i < kFp8Group; ++i, x += kRows) {
+        V16 weight[kPanels];
+#pragma GCC unroll 4
+        for (int p = 0; p < kPanels; ++p) {
+          if constexpr (kRows <= kMaxRowsToPrefetch) {
+            if (i % 4 == 0) prefetch_level2(panels[p] + ahead + 16 * i);
+          }
+          weight[p] = load_e4m3_over_256(panels[p] + w + 16 * i) * scale[p];
+        }
+#pragma GCC unroll 16
+        for (int m = 0; m < kRows; ++m) {
+          const V16 value = set1(x[m]);
+#pragma GCC unroll 4
+          for (int p = 0; p < kPanels; ++p) acc[p][m] = fma(value, weight[p], acc[p][m]);
+        }
+      }
+    }
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) end_span<kRows>(args, p, span, acc[p]);
+  }
+}
+
 // scale * (code - offset) + min of input kInputInWord of four, in this order.
 template <int kShift>
 MR_INLINE V16 code_value(I16 codes, int mask, I16 offset) {
@@ -142,6 +187,17 @@ void expand_quantised(const QuantLayout& layout, const std::byte* panel, int64_t
   }
 }
 
+void expand_fp8(const std::byte* panel, int64_t begin, int64_t inputs, float* dst) {
+  const uint8_t* block =
+      reinterpret_cast<const uint8_t*>(panel) + begin / kFp8Group * kFp8BlockBytes;
+  for (int64_t i = 0; i < inputs; i += kFp8Group, block += kFp8BlockBytes) {
+    const V16 scale = fp8_scales(block);
+    for (int j = 0; j < kFp8Group; ++j) {
+      store(dst + (i + j) * 16, load_e4m3_over_256(block + 16 * j) * scale);
+    }
+  }
+}
+
 template <class Panel>
 void expand_floats(const std::byte* panel, int64_t begin, int64_t inputs, float* dst) {
   const uint8_t* from = reinterpret_cast<const uint8_t*>(panel) + begin * Panel::kStepBytes;
@@ -160,6 +216,8 @@ void expand(PackedKind kind, const QuantLayout& layout, const std::byte* panel, 
             int64_t inputs, float* dst) {
   if (kind == PackedKind::kQuantised) {
     expand_quantised(layout, panel, begin, inputs, dst);
+  } else if (kind == PackedKind::kFp8) {
+    expand_fp8(panel, begin, inputs, dst);
   } else if (kind == PackedKind::kF16) {
     expand_floats<F16Panel>(panel, begin, inputs, dst);
   } else if (kind == PackedKind::kBF16) {
@@ -257,6 +315,11 @@ void fill_float_rows(TileFunction* by_rows) {
   ((by_rows[kRows] = float_tile < Panel, kRows, kRows == 1 ? kSideSingle : kSide >), ...);
 }
 
+template <int kSide, int kSideSingle, int... kRows>
+void fill_fp8_rows(TileFunction* by_rows) {
+  ((by_rows[kRows] = fp8_tile < kRows, kRows == 1 ? kSideSingle : kSide >), ...);
+}
+
 // The table for tiles of the given row counts; the last is the largest.
 template <int kSide, int kSideSingle, int... kRows>
 FloatKernels make_float_kernels(const char* name) {
@@ -268,6 +331,7 @@ FloatKernels make_float_kernels(const char* name) {
   fill_float_rows<F32Panel, kSide, kSideSingle, kRows...>(kernels.f32);
   fill_float_rows<F16Panel, kSide, kSideSingle, kRows...>(kernels.f16);
   fill_float_rows<BF16Panel, kSide, kSideSingle, kRows...>(kernels.bf16);
+  fill_fp8_rows<kSide, kSideSingle, kRows...>(kernels.fp8);
   kernels.expand = expand;
   kernels.finish = finish;
   kernels.pack_f32 = pack_row_f32;

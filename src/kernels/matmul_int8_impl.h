@@ -204,6 +204,7 @@ Int8Kernels make_int8_kernels(const char* name) {
   fill_rows<Layout<4, 32, 0, true, true>, kRows...>(at(Int8Layout::kBits4WideMin));
   fill_rows<Layout<8, 32, 0, true, true>, kRows...>(at(Int8Layout::kBits8WideMin));
   fill_rows<Layout<8, 16, 5, true, false>, kRows...>(at(Int8Layout::kBits8Group16Wide));
+  fill_rows<Layout<4, 32, 3, true, false>, kRows...>(at(Int8Layout::kBits4Offset8Wide));
   return kernels;
 }
 

@@ -59,7 +59,7 @@ struct TileArgs {
 using TileFunction = void (*)(const TileArgs& args);
 
 // Expands `inputs` inputs of a panel, from input `begin` on, to float [inputs][16]. Whole groups
-// (quantised), whole pairs (bf16).
+// (quantised, fp8), whole pairs (bf16).
 using ExpandFunction = void (*)(PackedKind kind, const QuantLayout& layout, const std::byte* panel,
                                 int64_t begin, int64_t inputs, float* dst);
 
@@ -93,6 +93,7 @@ struct FloatKernels {
   TileFunction f32[kMaxTileRows + 1];  // by rows of the tile and kind of the panels
   TileFunction f16[kMaxTileRows + 1];
   TileFunction bf16[kMaxTileRows + 1];
+  TileFunction fp8[kMaxTileRows + 1];
   ExpandFunction expand;
   FinishFunction finish;
   PackRowFunction pack_f32;
@@ -110,8 +111,9 @@ enum class Int8Layout : uint8_t {
   kBits4WideMin,      // Q4_K
   kBits8WideMin,      // Q5_K
   kBits8Group16Wide,  // Q6_K, offset 32
+  kBits4Offset8Wide,  // 4-bit codes without zero points, scales that are no halves
 };
-inline constexpr int kNumInt8Layouts = 8;
+inline constexpr int kNumInt8Layouts = 9;
 
 struct Int8Kernels {
   const char* name;

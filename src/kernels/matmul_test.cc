@@ -5,11 +5,14 @@
 #include <bit>
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "base/cpu.h"
 #include "kernels/isa.h"
 #include "kernels/matmul_test_support.h"
+#include "tensor/block_fp8.h"
+#include "tensor/int4_groups.h"
 
 namespace millrace {
 namespace {
@@ -21,10 +24,13 @@ constexpr WeightFormat kAllFormats[] = {
 
 std::vector<Isa> isas() { return available_isas(detect_cpu_features()); }
 
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 // One matmul with all that it may have.
 struct Problem {
   TestTensor weight;
-  std::optional<TestTensor> up;  // then the epilogue is kSiluMul
+  std::shared_ptr<const TestMatrix> packed;  // the weight in a layout that no format packs to
+  std::optional<TestTensor> up;              // then the epilogue is kSiluMul
   std::vector<float> x;
   int64_t rows = 0;
   ActivationKind activations = ActivationKind::kF32;
@@ -65,11 +71,11 @@ std::vector<float> by_reference(const Problem& problem) {
 std::vector<float> by_kernels(const Problem& problem, const MatmulKernels& kernels,
                               int num_threads) {
   const int64_t n = problem.weight.n;
-  const TestMatrix weight = pack(problem.weight);
+  const TestMatrix weight = problem.packed ? TestMatrix{} : pack(problem.weight);
   const TestMatrix up = problem.up ? pack(*problem.up) : TestMatrix{};
   MatmulArgs args;
   args.kernels = &kernels;
-  args.weight = &weight.matrix;
+  args.weight = problem.packed ? &problem.packed->matrix : &weight.matrix;
   if (problem.up) args.up = &up.matrix;
   args.input =
       packed_activations(kernels, problem.activations, problem.rows, problem.weight.k, nullptr);
@@ -255,6 +261,90 @@ TEST(Matmul, GateAndUpMayDifferInFormat) {
   Problem floats = plain_problem(WeightFormat::kF16, ActivationKind::kF32, 1, 50, 512, random);
   floats.up = random_tensor(WeightFormat::kQ8_0, 50, 512, random);
   expect_reference_bits(floats, "mixed floats");
+}
+
+// Every shape of problem that kernels tell apart, small: tile heights, blocks of tiles, chunks,
+// leaves. `make` gives a problem of so many rows, outputs and inputs.
+void expect_reference_bits_of(
+    const std::function<Problem(int64_t rows, int64_t n, int64_t k)>& make) {
+  for (const int64_t rows : {1, 2, 3, 5, 6, 7, 12, 13, 26, 40}) {
+    expect_reference_bits(make(rows, 37, 224), "plain");
+  }
+  for (const int64_t n : {1, 16, 80}) expect_reference_bits(make(1, n, 32), "odd shape");
+  Problem problem = make(270, 35, 1536);
+  expect_reference_bits(problem, "blocks");
+  for (const int64_t rows : {1, 14, 60}) {
+    problem = make(rows, 33, 768);
+    problem.leaves = LeafCuts::of(24, 32);
+    expect_reference_bits(problem, "leaves");
+    problem.leaves = LeafCuts::of(3, 256);
+    expect_reference_bits(problem, "empty leaves");
+  }
+}
+
+TEST(Matmul, BlockFp8) {
+  std::mt19937 random(10);
+  expect_reference_bits_of([&](int64_t rows, int64_t n, int64_t k) {
+    std::vector<std::byte> codes(static_cast<size_t>(n * k));
+    for (std::byte& code : codes) {
+      // Every code but those that are NaN.
+      do {
+        code = static_cast<std::byte>(random() & 0xff);
+      } while ((code & std::byte{0x7f}) == std::byte{0x7f});
+    }
+    const std::vector<float> scales = random_floats(ceil_div(n, 128) * ceil_div(k, 128), random);
+    const Fp8Source source = {
+        .tensor = {.codes = codes.data(),
+                   .columns = k,
+                   .scales = reinterpret_cast<const std::byte*>(scales.data())}};
+    Problem problem = plain_problem(WeightFormat::kF32, ActivationKind::kF32, rows, n, k, random);
+    for (int64_t i = 0; i < n * k; ++i) {
+      const float value = source.tensor.weight_at(i / k, i % k);
+      std::memcpy(problem.weight.bytes.data() + 4 * i, &value, 4);
+    }
+    TestMatrix packed{fp8_layout(source, n, k), {}};
+    EXPECT_EQ(packed.matrix.kind, PackedKind::kFp8);
+    packed.storage.assign(static_cast<size_t>(packed.matrix.total_bytes()), std::byte{0xff});
+    packed.matrix.panels = packed.storage.data();
+    pack_fp8_panels(source, packed.matrix, 0, packed.matrix.num_panels(), packed.storage.data());
+    problem.packed = std::make_shared<TestMatrix>(std::move(packed));
+    return problem;
+  });
+}
+
+// Codes and scales of Q4_0, with the scales as floats.
+TEST(Matmul, FourBitCodesWithWideScales) {
+  std::mt19937 random(11);
+  for (const ActivationKind kind : {ActivationKind::kF32, ActivationKind::kInt8}) {
+    expect_reference_bits_of([&](int64_t rows, int64_t n, int64_t k) {
+      Problem problem = plain_problem(WeightFormat::kQ4_0, kind, rows, n, k, random);
+      std::vector<uint8_t> codes(static_cast<size_t>(n * k));
+      std::vector<float> scales(static_cast<size_t>(n * k / 32));
+      for (int64_t row = 0; row < n; ++row) {
+        unpack_row(WeightFormat::kQ4_0,
+                   problem.weight.bytes.data() + row * row_bytes(WeightFormat::kQ4_0, k), k,
+                   codes.data() + row * k, scales.data() + row * k / 32, nullptr);
+      }
+      std::vector<uint32_t> words(static_cast<size_t>(n * k / 8));
+      for (size_t i = 0; i < codes.size(); ++i) {
+        words[i / 8] |= static_cast<uint32_t>(codes[i]) << (i % 8 * 4);
+      }
+      const Int4Tensor tensor = {.packing = Int4Packing::kCompressedTensors,
+                                 .codes = reinterpret_cast<const std::byte*>(words.data()),
+                                 .scales = reinterpret_cast<const std::byte*>(scales.data()),
+                                 .scale_format = WeightFormat::kF32,
+                                 .n = n,
+                                 .k = k,
+                                 .group = 32};
+      TestMatrix packed{int4_layout(tensor, n), {}};
+      packed.storage.assign(static_cast<size_t>(packed.matrix.total_bytes()), std::byte{0xff});
+      packed.matrix.panels = packed.storage.data();
+      pack_int4_panels(tensor, 0, packed.matrix, 0, packed.matrix.num_panels(),
+                       packed.storage.data());
+      problem.packed = std::make_shared<TestMatrix>(std::move(packed));
+      return problem;
+    });
+  }
 }
 
 // The largest codes on both sides: pairs of products do not fit in 16 bits, which an instruction

@@ -38,6 +38,15 @@ MR_INLINE void store_first(float* p, V16 a, int n) {
   _mm256_maskstore_ps(p, mask.lo, a.lo);
   _mm256_maskstore_ps(p + 8, mask.hi, a.hi);
 }
+// E4M3 codes as halves of the same bits: their value / 256, exactly. (Not for codes that are NaN.)
+MR_INLINE __m256 eight_e4m3_over_256(__m128i codes) {
+  return _mm256_cvtph_ps(_mm_and_si128(_mm_slli_epi16(_mm_cvtepi8_epi16(codes), 7),
+                                       _mm_set1_epi16(static_cast<int16_t>(0xbfff))));
+}
+MR_INLINE V16 load_e4m3_over_256(const uint8_t* p) {
+  const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {eight_e4m3_over_256(codes), eight_e4m3_over_256(_mm_srli_si128(codes, 8))};
+}
 MR_INLINE V16 load_f16(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
           _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};

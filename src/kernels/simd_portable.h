@@ -85,6 +85,12 @@ MR_OUTLINE V16 round_to_f16(const V16& a) {
   MR_LANES r.v[i] = f16_lane(f16_bits_lane(a.v[i]));
   return r;
 }
+// E4M3 codes as halves of the same bits: their value / 256, exactly. (Not for codes that are NaN.)
+MR_OUTLINE V16 load_e4m3_over_256(const uint8_t* p) {
+  V16 r;
+  MR_LANES r.v[i] = f16_lane(static_cast<uint16_t>((p[i] & 0x80) << 8 | (p[i] & 0x7f) << 7));
+  return r;
+}
 MR_OUTLINE V16 load_bf16(const uint16_t* p) {
   V16 r;
   MR_LANES r.v[i] = float_of_bits(static_cast<uint32_t>(p[i]) << 16);

@@ -9,6 +9,9 @@
 //   kF32    float  [k][16]
 //   kF16    half   [k][16]
 //   kBF16   bf16   [k/2][16][2]   (k even; odd k is packed as kF32): pairs for bf16 dot products
+//   kFp8    k / 32 blocks (block_fp8.h), each
+//     codes  uint8 [32][16]        E4M3; a weight is worth code * scale, rounded to fp32 once
+//     scale  float [16]
 //   quantised kinds: k / group blocks, each
 //     codes  8 bits: uint8 [group/4][16][4]                   byte = code of input 4*i + j
 //            4 bits: uint8 [group/8][16][4]                   low nibble: input 4*i + j,
@@ -16,7 +19,7 @@
 //     scales half or float [16]
 //     mins   half or float [16], if has_min
 //
-// A weight is worth  scale * (code - code_offset) + min, in fp32, in that order (one rounding at
+// A quantised weight is worth  scale * (code - code_offset) + min, in fp32, in that order (one rounding at
 // most: the product is exact), which is bit for bit what dequantize_row (weight_format.h) gives.
 #pragma once
 
@@ -27,7 +30,11 @@ namespace millrace {
 
 inline constexpr int kPanelWidth = 16;
 
-enum class PackedKind : uint8_t { kF32, kF16, kBF16, kQuantised };
+enum class PackedKind : uint8_t { kF32, kF16, kBF16, kFp8, kQuantised };
+
+// Inputs of a block of kFp8, and its bytes.
+inline constexpr int kFp8Group = 32;
+inline constexpr int kFp8BlockBytes = kFp8Group * kPanelWidth + 4 * kPanelWidth;
 
 // How the blocks of a quantised matrix are laid out.
 struct QuantLayout {
@@ -68,6 +75,8 @@ inline int64_t PackedMatrix::panel_bytes() const {
     case PackedKind::kF16:
     case PackedKind::kBF16:
       return k * kPanelWidth * 2;
+    case PackedKind::kFp8:
+      return k / kFp8Group * kFp8BlockBytes;
     case PackedKind::kQuantised:
       return k / quant.group * quant.block_bytes();
   }

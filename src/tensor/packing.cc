@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "tensor/block_fp8.h"
 #include "tensor/dtype.h"
 
 namespace millrace {
@@ -267,12 +268,25 @@ void unpack_quantised_row(const PackedMatrix& matrix, const std::byte* panel, in
   }
 }
 
+void unpack_fp8_row(const PackedMatrix& matrix, const std::byte* panel, int lane, float* dst) {
+  for (int64_t g = 0; g < matrix.k / kFp8Group; ++g) {
+    const std::byte* block = panel + g * kFp8BlockBytes;
+    float scale;
+    std::memcpy(&scale, block + kFp8Group * kPanelWidth + lane * 4, 4);
+    for (int i = 0; i < kFp8Group; ++i) {
+      dst[g * kFp8Group + i] =
+          fp8_weight(static_cast<uint8_t>(block[i * kPanelWidth + lane]), scale);
+    }
+  }
+}
+
 }  // namespace
 
 void unpack_panel_row(const PackedMatrix& matrix, int64_t row, float* dst) {
   const std::byte* panel = matrix.panel(row / kPanelWidth);
   const int lane = static_cast<int>(row % kPanelWidth);
   if (matrix.is_quantised()) return unpack_quantised_row(matrix, panel, lane, dst);
+  if (matrix.kind == PackedKind::kFp8) return unpack_fp8_row(matrix, panel, lane, dst);
   for (int64_t i = 0; i < matrix.k; ++i) {
     if (matrix.kind == PackedKind::kF32) {
       std::memcpy(dst + i, panel + (i * kPanelWidth + lane) * 4, 4);

@@ -34,7 +34,7 @@ void pack_panels(const std::vector<PackSource>& sources, const PackedMatrix& mat
                  int64_t panel_begin, int64_t panel_end, std::byte* dst);
 
 // Expands output `row` of a packed matrix to fp32: k floats, equal bit by bit to dequantize_row of
-// the tensor's row. (Embedding lookup.)
+// the tensor's row, or to what block_fp8.h and int4_groups.h say. (Embedding lookup.)
 void unpack_panel_row(const PackedMatrix& matrix, int64_t row, float* dst);
 
 }  // namespace millrace

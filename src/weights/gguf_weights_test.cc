@@ -19,9 +19,7 @@ using testing::values_of;
 using Tensor = ChangedModel::Tensor;
 
 // Type numbers of the format.
-uint32_t gguf_type(DType dtype) {
-  return dtype == DType::kF32 ? 0 : dtype == DType::kF16 ? 1 : 30;
-}
+uint32_t gguf_type(DType dtype) { return dtype == DType::kF32 ? 0 : dtype == DType::kF16 ? 1 : 30; }
 
 std::vector<uint64_t> gguf_dims(const std::vector<int64_t>& shape) {
   return {shape.rbegin(), shape.rend()};
@@ -80,8 +78,7 @@ class GgufModel {
   void copy(const std::string& from, const std::string& to) {
     const auto it = model_.tensors.find(from);
     if (it == model_.tensors.end()) return;
-    builder_.tensor(to, gguf_type(it->second.dtype), gguf_dims(it->second.shape),
-                    it->second.bytes);
+    builder_.tensor(to, gguf_type(it->second.dtype), gguf_dims(it->second.shape), it->second.bytes);
   }
 
   void write_layer(int i) {
@@ -194,23 +191,30 @@ TEST_P(GgufGoldens, AreTheSameWeights) {
       expect_same(a.moe.down[e], b.moe.down[e]);
     }
     const auto linears = [](const LayerWeights& w) {
-      return std::vector<PackedMatrix>{
-          w.gqa.q.matrix,           w.gqa.k.matrix,
-          w.gqa.v.matrix,           w.gqa.o.matrix,
-          w.mla.q_a.matrix,         w.mla.q_b.matrix,
-          w.mla.kv_a.matrix,        w.mla.o.matrix,
-          w.mla.indexer.q.matrix,   w.mla.indexer.k.matrix,
-          w.mla.indexer.head_weights.matrix,
-          w.mlp.gate.matrix,        w.mlp.up.matrix,
-          w.mlp.down.matrix,        w.moe.router.matrix,
-          w.moe.shared.gate.matrix, w.moe.shared.up.matrix,
-          w.moe.shared.down.matrix};
+      return std::vector<PackedMatrix>{w.gqa.q.matrix,
+                                       w.gqa.k.matrix,
+                                       w.gqa.v.matrix,
+                                       w.gqa.o.matrix,
+                                       w.mla.q_a.matrix,
+                                       w.mla.q_b.matrix,
+                                       w.mla.kv_a.matrix,
+                                       w.mla.o.matrix,
+                                       w.mla.indexer.q.matrix,
+                                       w.mla.indexer.k.matrix,
+                                       w.mla.indexer.head_weights.matrix,
+                                       w.mlp.gate.matrix,
+                                       w.mlp.up.matrix,
+                                       w.mlp.down.matrix,
+                                       w.moe.router.matrix,
+                                       w.moe.shared.gate.matrix,
+                                       w.moe.shared.up.matrix,
+                                       w.moe.shared.down.matrix};
     };
     for (size_t m = 0; m < linears(a).size(); ++m) expect_same(linears(a)[m], linears(b)[m]);
     const auto vectors = [](const LayerWeights& w) {
-      return std::vector<const float*>{w.input_norm,      w.post_attention_norm,
-                                       w.gqa.q_norm,      w.gqa.k.bias,
-                                       w.mla.q_a_norm,    w.mla.kv_a_norm,
+      return std::vector<const float*>{w.input_norm,         w.post_attention_norm,
+                                       w.gqa.q_norm,         w.gqa.k.bias,
+                                       w.mla.q_a_norm,       w.mla.kv_a_norm,
                                        w.mla.indexer.k_norm, w.mla.indexer.k_norm_bias,
                                        w.moe.correction_bias};
     };

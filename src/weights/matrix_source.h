@@ -1,4 +1,4 @@
-// Where a packed matrix comes from: a tensor of a checkpoint, or a part of one.
+// Where a packed matrix comes from: a stored matrix, or a part of one.
 #pragma once
 
 #include <cstddef>
@@ -7,22 +7,24 @@
 #include "base/error.h"
 #include "io/checkpoint.h"
 #include "tensor/packed_matrix.h"
+#include "weights/stored_matrix.h"
 
 namespace millrace {
 
-// Rows of a tensor [.., rows, columns], its leading dimensions taken together.
+// Rows of a stored matrix, or of a stack of them ([.., rows, columns], the leading dimensions taken
+// together).
 struct MatrixSource {
-  const CheckpointTensor* tensor = nullptr;
+  StoredMatrix stored;
   int64_t row_begin = 0;
-  // The matrix is [columns, rows]: its inputs are the tensor's rows from row_begin on.
+  // The matrix is [columns, rows]: its inputs are the stored rows from row_begin on.
   bool transposed = false;
-  // The matrix is packed in fp32, whatever the tensor's format.
+  // The matrix is packed in fp32, whatever is stored.
   bool to_f32 = false;
 };
 
-// The packed form of a matrix of n outputs and k inputs from a source; panels stay null. Floats
-// stay as they are also when they are transposed; other transposed formats become fp32, exactly.
-// Error: the tensor's format has no form of such a matrix.
+// The packed form of a matrix of n outputs and k inputs from a source; panels stay null. Floats and
+// block-FP8 stay what they are also when they are transposed; other formats of blocks become fp32
+// then, exactly. Error: the stored format has no form of such a matrix.
 Result<PackedMatrix> packed_layout(const MatrixSource& source, int64_t n, int64_t k);
 
 // Packs panels [panel_begin, panel_end) into dst, as pack_panels (tensor/packing.h). Any threads.

@@ -1,5 +1,6 @@
 #include "weights/model_weights.h"
 
+#include <algorithm>
 #include <set>
 
 #include "base/log.h"
@@ -20,9 +21,9 @@ class Extras {
   bool take(const std::string& name) {
     const std::optional<int64_t> layer = layer_of(style_, name);
     if (!layer) return false;
-    const bool mtp = *layer >= config_.num_layers &&
-                     (config_.num_mtp_layers > 0 || config_.mla ||
-                      config_.architecture == Architecture::kGlm4Moe);
+    const bool mtp =
+        *layer >= config_.num_layers && (config_.num_mtp_layers > 0 || config_.mla ||
+                                         config_.architecture == Architecture::kGlm4Moe);
     if (mtp) {
       mtp_layers_.insert(*layer);
       return true;
@@ -53,6 +54,13 @@ class Extras {
   std::set<int64_t> indexer_layers_;
 };
 
+// Some writers of GPTQ add a bias of zeros to every matrix.
+bool is_empty_bias(const CheckpointTensor& tensor, const ModelConfig& config) {
+  return config.quantization && config.quantization->method == QuantizationMethod::kGptq &&
+         tensor.name.ends_with(".bias") &&
+         std::ranges::all_of(tensor.bytes, [](std::byte byte) { return byte == std::byte{0}; });
+}
+
 // A bias or norm that the configuration does not tell of would be left out of the arithmetic.
 Result<> check_rest(const Checkpoint& checkpoint, const ModelConfig& config, const Packer& packer) {
   const NameStyle style = packer.style();
@@ -62,7 +70,7 @@ Result<> check_rest(const Checkpoint& checkpoint, const ModelConfig& config, con
     if (packer.takes(tensor) || is_constant(name) || !is_in_decoder(style, name)) continue;
     // Some exports store the tied matrix twice.
     if (config.tie_word_embeddings && name == head + "weight") continue;
-    if (extras.take(name)) continue;
+    if (extras.take(name) || is_empty_bias(tensor, config)) continue;
     return fail(
         "tensor {} is there, but the configuration has no place for it, and without it the model "
         "may compute something else; check {}",
@@ -79,7 +87,7 @@ Result<> check_rest(const Checkpoint& checkpoint, const ModelConfig& config, con
 Result<ModelWeights> load_model_weights(const Checkpoint& checkpoint, const ModelConfig& config,
                                         ThreadTeam& team, Progress& progress) {
   ModelWeights weights;
-  Packer packer(checkpoint);
+  Packer packer(checkpoint, config.quantization);
   if (auto planned = plan_weights(config, packer, weights); !planned) {
     return fail_in(checkpoint.path(), planned.error());
   }
@@ -95,7 +103,7 @@ Result<ModelWeights> load_model_weights(const Checkpoint& checkpoint, const Mode
 
 Result<int64_t> packed_bytes(const Checkpoint& checkpoint, const ModelConfig& config) {
   ModelWeights weights;
-  Packer packer(checkpoint);
+  Packer packer(checkpoint, config.quantization);
   if (auto planned = plan_weights(config, packer, weights); !planned) {
     return fail_in(checkpoint.path(), planned.error());
   }

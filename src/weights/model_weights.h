@@ -38,10 +38,10 @@ struct IndexerWeights {
 
 // Multi-head latent attention.
 struct MlaWeights {
-  Linear q_a;                       // [q_lora_rank, hidden]; empty without a low-rank query
-  const float* q_a_norm = nullptr;  // [q_lora_rank]
-  Linear q_b;                       // [heads*(nope+rope), q_lora_rank], or q_proj: [.., hidden]
-  Linear kv_a;                      // [kv_lora_rank + rope, hidden]
+  Linear q_a;                        // [q_lora_rank, hidden]; empty without a low-rank query
+  const float* q_a_norm = nullptr;   // [q_lora_rank]
+  Linear q_b;                        // [heads*(nope+rope), q_lora_rank], or q_proj: [.., hidden]
+  Linear kv_a;                       // [kv_lora_rank + rope, hidden]
   const float* kv_a_norm = nullptr;  // [kv_lora_rank]
   // kv_b_proj, split and absorbed: for each head
   std::vector<PackedMatrix> k_up;  // [kv_lora_rank, nope]: W_UK transposed, applied to the query

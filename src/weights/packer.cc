@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 
 #include "tensor/weight_format.h"
 
@@ -12,9 +13,23 @@ constexpr int64_t kAlignment = 64;
 // A thread packs about this much before it takes the next piece.
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
-std::string shape_text(const std::vector<int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
+// The first error of any thread.
+class FirstError {
+ public:
+  bool failed() const { return failed_.load(std::memory_order_relaxed); }
+  void keep(Result<> result) {
+    if (result) return;
+    const std::lock_guard lock(mutex_);
+    if (!failed()) error_ = std::move(result);
+    failed_.store(true, std::memory_order_relaxed);
+  }
+  Result<> take() { return std::move(error_); }
+
+ private:
+  std::atomic<bool> failed_{false};
+  std::mutex mutex_;
+  Result<> error_;
+};
 
 }  // namespace
 
@@ -26,23 +41,15 @@ bool Packer::has(const std::string& tensor_name) const {
   return checkpoint_.find(tensor_name) != nullptr;
 }
 
-Result<const CheckpointTensor*> Packer::find(const std::string& name,
-                                             const std::vector<int64_t>& shape) {
-  const CheckpointTensor* tensor = checkpoint_.find(name);
-  if (tensor == nullptr) {
-    return fail("tensor {} is missing; the configuration asks for one of shape {}", name,
-                shape_text(shape));
-  }
-  if (tensor->shape != shape) {
-    return fail("tensor {} has shape {}; the configuration asks for {}", name,
-                shape_text(tensor->shape), shape_text(shape));
-  }
-  if (!tensor->weight_format()) {
-    return fail("tensor {} is of type {}; that is no weight format that Millrace reads", name,
-                tensor->type_name());
-  }
-  taken_.insert(tensor);
-  return tensor;
+Result<StoredMatrix> Packer::find(const std::string& module, MatrixShape shape) {
+  MR_ASSIGN(StoredMatrix stored,
+            find_stored_matrix(checkpoint_, quantization_, module, shape.n, shape.k));
+  take(stored);
+  return stored;
+}
+
+void Packer::take(const StoredMatrix& stored) {
+  for (const CheckpointTensor* tensor : stored.tensors()) taken_.insert(tensor);
 }
 
 int64_t Packer::reserve(int64_t bytes) {
@@ -53,29 +60,32 @@ int64_t Packer::reserve(int64_t bytes) {
 
 Result<> Packer::add(const MatrixSource& source, MatrixShape shape, PackedMatrix* target) {
   auto layout = packed_layout(source, shape.n, shape.k);
-  if (!layout) return fail("tensor {}: {}", source.tensor->name, layout.error().message);
+  if (!layout) return fail("tensor {}: {}", source.stored.tensor->name, layout.error().message);
   *target = *layout;
   matrices_.push_back({source, target, reserve(layout->total_bytes())});
   return {};
 }
 
 Result<> Packer::matrix(const std::string& module, MatrixShape shape, PackedMatrix* target) {
-  MR_ASSIGN(const CheckpointTensor* tensor, find(module + ".weight", {shape.n, shape.k}));
-  return add({.tensor = tensor}, shape, target);
+  MR_ASSIGN(const StoredMatrix stored, find(module, shape));
+  return add({.stored = stored}, shape, target);
 }
 
 Result<> Packer::matrix_f32(const std::string& module, MatrixShape shape, PackedMatrix* target) {
-  MR_ASSIGN(const CheckpointTensor* tensor, find(module + ".weight", {shape.n, shape.k}));
-  return add({.tensor = tensor, .to_f32 = true}, shape, target);
+  MR_ASSIGN(const StoredMatrix stored, find(module, shape));
+  return add({.stored = stored, .to_f32 = true}, shape, target);
 }
 
 Result<> Packer::matrices(const std::string& module, MatrixShape shape,
                           std::vector<PackedMatrix>& targets) {
   const auto count = static_cast<int64_t>(targets.size());
-  MR_ASSIGN(const CheckpointTensor* tensor, find(module + ".weight", {count, shape.n, shape.k}));
+  MR_ASSIGN(const CheckpointTensor* tensor,
+            find_weight(checkpoint_, module + ".weight", {count, shape.n, shape.k}));
+  const StoredMatrix stored{.tensor = tensor};
+  take(stored);
   for (int64_t i = 0; i < count; ++i) {
-    MR_TRY(add({.tensor = tensor, .row_begin = i * shape.n}, shape,
-               &targets[static_cast<size_t>(i)]));
+    MR_TRY(
+        add({.stored = stored, .row_begin = i * shape.n}, shape, &targets[static_cast<size_t>(i)]));
   }
   return {};
 }
@@ -83,21 +93,21 @@ Result<> Packer::matrices(const std::string& module, MatrixShape shape,
 Result<> Packer::kv_up(const std::string& module, KvUpShape shape, std::vector<PackedMatrix>& k_up,
                        std::vector<PackedMatrix>& v_up) {
   const int64_t head_rows = shape.nope + shape.v;
-  MR_ASSIGN(const CheckpointTensor* tensor,
-            find(module + ".weight", {shape.heads * head_rows, shape.latent}));
+  MR_ASSIGN(const StoredMatrix stored, find(module, {shape.heads * head_rows, shape.latent}));
   for (int64_t head = 0; head < shape.heads; ++head) {
     const auto index = static_cast<size_t>(head);
     const int64_t row = head * head_rows;
-    MR_TRY(add({.tensor = tensor, .row_begin = row, .transposed = true},
-               {shape.latent, shape.nope}, &k_up[index]));
-    MR_TRY(add({.tensor = tensor, .row_begin = row + shape.nope}, {shape.v, shape.latent},
+    MR_TRY(add({.stored = stored, .row_begin = row, .transposed = true}, {shape.latent, shape.nope},
+               &k_up[index]));
+    MR_TRY(add({.stored = stored, .row_begin = row + shape.nope}, {shape.v, shape.latent},
                &v_up[index]));
   }
   return {};
 }
 
 Result<> Packer::vector(const std::string& name, int64_t size, const float** target) {
-  MR_ASSIGN(const CheckpointTensor* tensor, find(name, {size}));
+  MR_ASSIGN(const CheckpointTensor* tensor, find_weight(checkpoint_, name, {size}));
+  taken_.insert(tensor);
   if (is_quantized(*tensor->weight_format())) {
     return fail("tensor {} is of type {}; a vector must be F32, F16 or BF16", name,
                 tensor->type_name());
@@ -115,11 +125,11 @@ Result<Buffer> Packer::run(ThreadTeam& team, Progress& progress) {
                    job.tensor->num_elements());
     *job.target = values;
   }
-  pack_matrices(team, progress);
+  MR_TRY(pack_matrices(team, progress));
   return storage;
 }
 
-void Packer::pack_matrices(ThreadTeam& team, Progress& progress) const {
+Result<> Packer::pack_matrices(ThreadTeam& team, Progress& progress) const {
   // A piece is a run of panels of one matrix.
   struct Piece {
     size_t matrix;
@@ -139,11 +149,14 @@ void Packer::pack_matrices(ThreadTeam& team, Progress& progress) const {
   }
   progress.begin("packing weights", reserved_, true);
   std::atomic<size_t> next{0};
+  FirstError error;
   team.run([&](int) {
-    for (size_t p = next.fetch_add(1); p < pieces.size(); p = next.fetch_add(1)) {
+    for (size_t p = next.fetch_add(1); p < pieces.size() && !error.failed();
+         p = next.fetch_add(1)) {
       const Piece& piece = pieces[p];
       const MatrixSource& source = matrices_[piece.matrix].source;
       const PackedMatrix& matrix = *matrices_[piece.matrix].target;
+      if (piece.panel_begin == 0) error.keep(check_contents(source.stored));
       std::byte* dst = const_cast<std::byte*>(matrix.panel(piece.panel_begin));
       pack_panels(source, matrix, piece.panel_begin, piece.panel_end, dst);
       // Pages at once, from the one in which the piece begins to the last that it fills; if the
@@ -155,6 +168,7 @@ void Packer::pack_matrices(ThreadTeam& team, Progress& progress) const {
     }
   });
   progress.end();
+  return error.take();
 }
 
 }  // namespace millrace

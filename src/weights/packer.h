@@ -1,6 +1,7 @@
 // Plans and carries out the packing of a checkpoint's tensors into one piece of memory.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "base/error.h"
 #include "base/progress.h"
 #include "base/thread_team.h"
+#include "config/model_config.h"
 #include "io/checkpoint.h"
 #include "tensor/packed_matrix.h"
 #include "weights/matrix_source.h"
@@ -21,7 +23,8 @@ namespace millrace {
 // missing, of another shape, of a type that is no weight format. Vectors may be F32, F16 or BF16.
 class Packer : public WeightSink {
  public:
-  explicit Packer(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  Packer(const Checkpoint& checkpoint, const std::optional<QuantizationConfig>& quantization)
+      : checkpoint_(checkpoint), quantization_(quantization) {}
 
   NameStyle style() const override;
   bool has(const std::string& tensor_name) const override;
@@ -40,7 +43,8 @@ class Packer : public WeightSink {
   int64_t reserved_bytes() const { return reserved_; }
 
   // Packs everything that was planned and returns the memory that the views point into. Pages of
-  // the checkpoint are let go of as soon as they were packed.
+  // the checkpoint are let go of as soon as they were packed. Errors: no memory; tensors that hold
+  // what cannot be (check_contents, stored_matrix.h).
   Result<Buffer> run(ThreadTeam& team, Progress& progress);
 
  private:
@@ -55,14 +59,16 @@ class Packer : public WeightSink {
     int64_t offset;
   };
 
-  Result<const CheckpointTensor*> find(const std::string& name, const std::vector<int64_t>& shape);
-  // Plans a part of a tensor that was found.
+  Result<StoredMatrix> find(const std::string& module, MatrixShape shape);
+  void take(const StoredMatrix& stored);
+  // Plans a part of a matrix that was found.
   Result<> add(const MatrixSource& source, MatrixShape shape, PackedMatrix* target);
   // Room for bytes of packed weights; gives where they begin.
   int64_t reserve(int64_t bytes);
-  void pack_matrices(ThreadTeam& team, Progress& progress) const;
+  Result<> pack_matrices(ThreadTeam& team, Progress& progress) const;
 
   const Checkpoint& checkpoint_;
+  const std::optional<QuantizationConfig>& quantization_;
   std::vector<MatrixJob> matrices_;
   std::vector<VectorJob> vectors_;
   std::unordered_set<const CheckpointTensor*> taken_;

@@ -157,7 +157,8 @@ INSTANTIATE_TEST_SUITE_P(All, SparseGoldens,
 
 TEST(SparseWeights, ErrorsNameTheTensor) {
   for (const char* name :
-       {"model.layers.0.self_attn.q_a_proj.weight", "model.layers.0.self_attn.kv_a_layernorm.weight",
+       {"model.layers.0.self_attn.q_a_proj.weight",
+        "model.layers.0.self_attn.kv_a_layernorm.weight",
         "model.layers.3.self_attn.kv_b_proj.weight", "model.layers.2.self_attn.indexer.wk.weight",
         "model.layers.2.self_attn.indexer.k_norm.bias", "model.layers.1.mlp.gate.weight",
         "model.layers.1.mlp.gate.e_score_correction_bias",
@@ -188,8 +189,9 @@ TEST(SparseWeights, KnownExtrasLoadAndUnknownOnesDoNot) {
             std::string::npos)
       << log;
   for (const char* name :
-       {"model.layers.2.self_attn.indexer_norm.weight", "model.layers.1.mlp.experts.8.up_proj.weight",
-        "model.layers.1.self_attn.q_a_proj.bias", "model.layers.0.mlp.gate.weight"}) {
+       {"model.layers.2.self_attn.indexer_norm.weight",
+        "model.layers.1.mlp.experts.8.up_proj.weight", "model.layers.1.self_attn.q_a_proj.bias",
+        "model.layers.0.mlp.gate.weight"}) {
     ChangedModel unknown("glm_moe_dsa_shared");
     unknown.zeros(name, DType::kBF16, {64});
     EXPECT_TRUE(unknown.error().starts_with(fmt::format("tensor {} is there, but ", name)))

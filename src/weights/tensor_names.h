@@ -31,9 +31,9 @@ enum class LayerTensor : uint8_t {
   kQB,
   kKvA,
   kKvANorm,
-  kKvB,     // Hugging Face, older GGUF
-  kKUp,     // GGUF: the key half of kv_b, each head's transposed
-  kVUp,     // GGUF: the value half
+  kKvB,  // Hugging Face, older GGUF
+  kKUp,  // GGUF: the key half of kv_b, each head's transposed
+  kVUp,  // GGUF: the value half
   // Indexer.
   kIndexerQ,
   kIndexerK,
@@ -61,7 +61,8 @@ enum class NameStyle : uint8_t { kHuggingFace, kGguf };
 
 // "model.embed_tokens" or "token_embd".
 std::string module_name(NameStyle style, ModelTensor tensor);
-// "model.layers.3.self_attn.q_proj" or "blk.3.attn_q". Internal error if the style has no such name.
+// "model.layers.3.self_attn.q_proj" or "blk.3.attn_q". Internal error if the style has no such
+// name.
 std::string module_name(NameStyle style, LayerTensor tensor, int64_t layer);
 // Hugging Face: "model.layers.3.mlp.experts.17.gate_proj"; `tensor` is kGate, kUp or kDown.
 std::string expert_module_name(LayerTensor tensor, int64_t layer, int64_t expert);

@@ -55,8 +55,7 @@ class Plan {
     const int64_t hidden = config_.hidden_size;
     const int64_t q_size = int64_t{config_.num_heads} * sizes.qk_head_dim();
     if (sizes.q_lora_rank > 0) {
-      MR_TRY(
-          linear(LayerTensor::kQA, i, {sizes.q_lora_rank, hidden}, config_.qkv_bias, mla.q_a));
+      MR_TRY(linear(LayerTensor::kQA, i, {sizes.q_lora_rank, hidden}, config_.qkv_bias, mla.q_a));
       MR_TRY(norm(LayerTensor::kQANorm, i, sizes.q_lora_rank, &mla.q_a_norm));
       MR_TRY(linear(LayerTensor::kQB, i, {q_size, sizes.q_lora_rank}, false, mla.q_b));
     } else {
@@ -122,8 +121,8 @@ class Plan {
     MR_TRY(sink_.matrix_f32(module_name(style_, LayerTensor::kRouter, i),
                             {sizes.num_experts, hidden}, &moe.router.matrix));
     if (sizes.correction_bias) {
-      MR_TRY(sink_.vector(correction_bias_name(style_, i), sizes.num_experts,
-                          &moe.correction_bias));
+      MR_TRY(
+          sink_.vector(correction_bias_name(style_, i), sizes.num_experts, &moe.correction_bias));
     }
     for (auto* matrices : {&moe.gate, &moe.up, &moe.down}) {
       matrices->resize(static_cast<size_t>(sizes.num_experts));

@@ -1,0 +1,105 @@
+#include "tensor/block_fp8.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace millrace {
+namespace {
+
+constexpr uint8_t kNanCode = 0x7f;  // with either sign
+
+// Where the codes of one output are: `stride` bytes from input to input.
+struct Output {
+  const std::byte* codes;
+  int64_t stride;
+};
+
+Output output_of(const Fp8Source& source, int64_t output) {
+  const Fp8Tensor& tensor = source.tensor;
+  if (source.transposed) {
+    return {tensor.codes + source.row_begin * tensor.columns + output, tensor.columns};
+  }
+  return {tensor.codes + (source.row_begin + output) * tensor.columns, 1};
+}
+
+float scale_of(const Fp8Source& source, int64_t output, int64_t input) {
+  return source.transposed ? source.tensor.scale_at(source.row_begin + input, output)
+                           : source.tensor.scale_at(source.row_begin + output, input);
+}
+
+// One block of one lane.
+void pack_lane(const Fp8Source& source, int64_t output, int64_t group, std::byte* lane_codes,
+               std::byte* lane_scale) {
+  const int64_t input = group * kFp8Group;
+  const Output from = output_of(source, output);
+  const std::byte* src = from.codes + input * from.stride;
+  bool nan = false;
+  for (int i = 0; i < kFp8Group; ++i) {
+    const std::byte code = src[i * from.stride];
+    nan |= (static_cast<uint8_t>(code) & 0x7f) == kNanCode;
+    lane_codes[i * kPanelWidth] = code;
+  }
+  float scale = scale_of(source, output, input);
+  if (nan) scale = std::numeric_limits<float>::quiet_NaN();
+  std::memcpy(lane_scale, &scale, 4);
+}
+
+void pack_as_f32(const Fp8Source& source, const PackedMatrix& matrix, int64_t panel,
+                 std::byte* dst) {
+  for (int64_t lane = 0; lane < kPanelWidth; ++lane) {
+    const int64_t output = panel * kPanelWidth + lane;
+    for (int64_t i = 0; i < matrix.k; ++i) {
+      float value = 0.0f;
+      if (output < matrix.n) {
+        value = source.transposed ? source.tensor.weight_at(source.row_begin + i, output)
+                                  : source.tensor.weight_at(source.row_begin + output, i);
+      }
+      std::memcpy(dst + (i * kPanelWidth + lane) * 4, &value, 4);
+    }
+  }
+}
+
+}  // namespace
+
+float Fp8Tensor::scale_at(int64_t row, int64_t column) const {
+  const int64_t across = (columns + block_columns - 1) / block_columns;
+  const int64_t index = row / block_rows * across + column / block_columns;
+  float scale;
+  dequantize_row(scale_format, scales + index * row_bytes(scale_format, 1), &scale, 1);
+  return scale;
+}
+
+PackedMatrix fp8_layout(const Fp8Source& source, int64_t n, int64_t k) {
+  PackedMatrix matrix;
+  matrix.n = n;
+  matrix.k = k;
+  const Fp8Tensor& tensor = source.tensor;
+  const bool whole = source.transposed
+                         ? tensor.block_rows % kFp8Group == 0 && source.row_begin % kFp8Group == 0
+                         : tensor.block_columns % kFp8Group == 0;
+  matrix.kind = whole && k % kFp8Group == 0 ? PackedKind::kFp8 : PackedKind::kF32;
+  return matrix;
+}
+
+void pack_fp8_panels(const Fp8Source& source, const PackedMatrix& matrix, int64_t panel_begin,
+                     int64_t panel_end, std::byte* dst) {
+  for (int64_t panel = panel_begin; panel < panel_end; ++panel, dst += matrix.panel_bytes()) {
+    if (matrix.kind == PackedKind::kF32) {
+      pack_as_f32(source, matrix, panel, dst);
+      continue;
+    }
+    const int64_t begin = panel * kPanelWidth;
+    const int64_t lanes = std::min<int64_t>(kPanelWidth, matrix.n - begin);
+    if (lanes < kPanelWidth) std::memset(dst, 0, static_cast<size_t>(matrix.panel_bytes()));
+    for (int64_t group = 0; group < matrix.k / kFp8Group; ++group) {
+      std::byte* block = dst + group * kFp8BlockBytes;
+      for (int64_t lane = 0; lane < lanes; ++lane) {
+        pack_lane(source, begin + lane, group, block + lane,
+                  block + kFp8Group * kPanelWidth + lane * 4);
+      }
+    }
+  }
+}
+
+}  // namespace millrace
