@@ -243,6 +243,21 @@ TEST_P(IndexerTest, TiesGoToTheLowerPosition) {
   }
 }
 
+// Scores that round to -0 (a tiny key scale and a negative weight) tie with those that are +0.
+TEST_P(IndexerTest, NegativeZeroIsZero) {
+  IndexerFixture fixture({.num_heads = 1, .dim = 4, .topk = 40, .lengths = {{499, 1}}});
+  std::fill(fixture.q.begin(), fixture.q.end(), 1.0f);
+  fixture.weights[0] = -1e-6f;
+  for (size_t p = 0; p < 500; ++p) {
+    std::fill_n(fixture.keys.begin() + 4 * static_cast<int64_t>(p), 4,
+                p % 3 == 0 ? 0.0f : 1.8e-43f);
+  }
+  fixture.write_keys();
+  const auto scores = reference_index_scores(fixture.args, fixture.sequences[0], 0);
+  EXPECT_TRUE(scores[1] == 0 && std::signbit(scores[1]) && !std::signbit(scores[0]));
+  expect_reference(fixture, "zeros of both signs");
+}
+
 // Float keys of 4 elements and 2 heads, such that a position's score is half the number given.
 void set_scores(IndexerFixture& fixture, const std::vector<float>& scores) {
   std::fill(fixture.q.begin(), fixture.q.end(), 0.0f);
