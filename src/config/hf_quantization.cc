@@ -135,7 +135,7 @@ Result<> parse_gptq(JsonFields& fields, QuantizationConfig& out) {
                                             "backend",
                                             "mse",
                                             "quantizer",
-                                            "is_marlin_format",
+
                                             "disable_exllama",
                                             "hessian_chunk_size"};
   fields.ignore(kHarmless);

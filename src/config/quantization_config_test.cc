@@ -129,6 +129,9 @@ TEST(HfQuantization, WhatIsNotUnderstoodIsRefusedByName) {
       {kGptq, "/dynamic", R"({"+:.*down_proj": {"bits": 8}})",
        "field quantization_config.dynamic: found \"+:.*down_proj\", expected only rules that begin "
        "with -: (a module's own width is not supported)"},
+      {kGptq, "/is_marlin_format", "true",
+       "field quantization_config.is_marlin_format: found true; this field is not understood and "
+       "may change what the model computes; remove it if it does not"},
       {kAwq, "/version", "\"gemv\"",
        "field quantization_config.version: found \"gemv\", expected \"gemm\""},
       {kAwq, "/bits", nullptr, "field quantization_config.bits: missing, expected an integer"},

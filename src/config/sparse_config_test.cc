@@ -417,6 +417,14 @@ TEST(SparseHfConfig, BadExperts) {
   expect_errors(table);
 }
 
+// A seed that is refused would test nothing.
+TEST(SparseHfConfig, SeedsOfTheFuzzTestAreAccepted) {
+  for (const char* name : {"shared_fp8", "schedule_int4", "experts_awq", "experts_gptq"}) {
+    std::ifstream file(std::string(MILLRACE_TEST_DATA) + "/fuzz/config/" + name + ".json");
+    EXPECT_TRUE(parsed(json::parse(file)).quantization) << name;
+  }
+}
+
 // Whatever a field holds, the answer is a configuration or an error of one line.
 TEST(SparseHfConfig, NoValueOfAnyFieldCrashes) {
   const json values = json::parse(

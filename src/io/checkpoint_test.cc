@@ -103,7 +103,8 @@ TEST(Checkpoint, ConfigErrorsNameTheFile) {
             folder.path() +
                 ": config.json: field architectures: architecture "
                 "\"MysteryForCausalLM\" is not supported; supported: LlamaForCausalLM, "
-                "Qwen2ForCausalLM, Qwen3ForCausalLM");
+                "Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, Glm4MoeForCausalLM, "
+                "DeepseekV3ForCausalLM, DeepseekV32ForCausalLM, GlmMoeDsaForCausalLM");
 }
 
 TEST(Checkpoint, RopeDivisorsAreRead) {
@@ -113,6 +114,71 @@ TEST(Checkpoint, RopeDivisorsAreRead) {
   const std::string file = folder.write("m.gguf", builder.build());
   EXPECT_EQ(read_model_config(*Checkpoint::open(file)).error().message,
             file + ": rope_freqs.weight: found 9 values, expected 8 (half the rotary dimensions)");
+}
+
+// What only tensors tell: which layers have an indexer, and that the router has a bias.
+TEST(Checkpoint, TensorsOfSparseModelsAreLookedAt) {
+  const TempFolder folder;
+  GgufBuilder builder;
+  builder.pair("general.architecture", 8).string("glm-dsa");
+  const std::pair<const char*, uint32_t> numbers[] = {{"block_count", 4},
+                                                      {"nextn_predict_layers", 1},
+                                                      {"context_length", 64},
+                                                      {"embedding_length", 64},
+                                                      {"feed_forward_length", 64},
+                                                      {"attention.head_count", 2},
+                                                      {"attention.head_count_kv", 1},
+                                                      {"attention.q_lora_rank", 32},
+                                                      {"attention.kv_lora_rank", 32},
+                                                      {"attention.key_length", 48},
+                                                      {"attention.value_length", 32},
+                                                      {"attention.key_length_mla", 48},
+                                                      {"attention.value_length_mla", 32},
+                                                      {"rope.dimension_count", 16},
+                                                      {"attention.indexer.head_count", 4},
+                                                      {"attention.indexer.key_length", 32},
+                                                      {"attention.indexer.top_k", 8},
+                                                      {"expert_count", 4},
+                                                      {"expert_used_count", 2},
+                                                      {"expert_feed_forward_length", 32},
+                                                      {"expert_shared_count", 1},
+                                                      {"leading_dense_block_count", 1}};
+  for (const auto& [name, value] : numbers) {
+    builder.pair("glm-dsa." + std::string(name), 4).number<uint32_t>(value);
+  }
+  builder.pair("glm-dsa.attention.layer_norm_rms_epsilon", 6).number<float>(1e-5f);
+  builder.tensor("token_embd.weight", 0, {64, 5}, 4 * 64 * 5);
+  for (const char* block : {"0", "1", "2", "3"}) {
+    const std::string prefix = "blk." + std::string(block) + ".";
+    builder.tensor(prefix + "attn_norm.weight", 0, {64}, 4 * 64);
+    if (*block == '0' || *block == '2') {
+      builder.tensor(prefix + "indexer.attn_k.weight", 0, {64, 32}, 4 * 64 * 32);
+    }
+    if (*block == '1') builder.tensor(prefix + "exp_probs_b.bias", 0, {4}, 4 * 4);
+  }
+  // Names that are no blocks' are no more than names.
+  builder.tensor("blk.99999999999999999999.attn_norm.weight", 0, {4}, 4 * 4);
+  builder.tensor("blk.7000000000.indexer.attn_k.weight", 0, {4}, 4 * 4);
+  const std::string file = folder.write("m.gguf", builder.build());
+  const auto checkpoint = Checkpoint::open(file);
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  const auto config = read_model_config(*checkpoint);
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->num_layers, 3);
+  EXPECT_EQ(config->num_mtp_layers, 1);
+  EXPECT_EQ(config->indexer.value().is_full, (std::vector<uint8_t>{1, 0, 1}));
+  EXPECT_TRUE(config->moe.value().correction_bias);
+  EXPECT_EQ(config->moe->is_sparse, (std::vector<uint8_t>{0, 1, 1}));
+  EXPECT_TRUE(config->tie_word_embeddings);
+}
+
+TEST(Checkpoint, TheSparseSeedOfTheFuzzTestIsAccepted) {
+  const auto checkpoint =
+      Checkpoint::open(std::string(MILLRACE_TEST_DATA) + "/fuzz/gguf/sparse.gguf");
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  const auto config = read_model_config(*checkpoint);
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->indexer.value().topk, 16);
 }
 
 }  // namespace

@@ -25,6 +25,8 @@ millrace::GgufTensorFacts facts_of(const millrace::GgufShard& shard) {
   millrace::GgufTensorFacts facts;
   for (const auto& tensor : shard.tensors) {
     if (tensor.name == "output.weight") facts.has_output = true;
+    if (tensor.name.ends_with("indexer.attn_k.weight")) facts.has_indexer.push_back(1);
+    if (tensor.name.ends_with("ffn_gate_inp.weight")) facts.has_router.push_back(0);
     if (tensor.name == "token_embd.weight") facts.embedding_rows = tensor.shape.front();
     if (tensor.name == "rope_freqs.weight" && tensor.format == millrace::WeightFormat::kF32) {
       facts.rope_freqs.resize(tensor.bytes.size() / 4);
