@@ -1,17 +1,15 @@
 #include "weights/packer.h"
 
-#include <algorithm>
 #include <atomic>
 #include <mutex>
 
 #include "tensor/weight_format.h"
+#include "weights/panel_pieces.h"
 
 namespace millrace {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-// A thread packs about this much before it takes the next piece.
-constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
 // The first error of any thread.
 class FirstError {
@@ -130,42 +128,30 @@ Result<Buffer> Packer::run(ThreadTeam& team, Progress& progress) {
 }
 
 Result<> Packer::pack_matrices(ThreadTeam& team, Progress& progress) const {
-  // A piece is a run of panels of one matrix.
-  struct Piece {
-    size_t matrix;
-    int64_t panel_begin;
-    int64_t panel_end;
-  };
-  std::vector<Piece> pieces;
-  std::vector<std::atomic<int64_t>> left(matrices_.size());
+  std::vector<PackedMatrix*> targets;
+  std::vector<std::atomic<int64_t>> panels_left(matrices_.size());
   for (size_t i = 0; i < matrices_.size(); ++i) {
-    const PackedMatrix& matrix = *matrices_[i].target;
-    const int64_t run =
-        std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, matrix.panel_bytes()));
-    for (int64_t begin = 0; begin < matrix.num_panels(); begin += run) {
-      pieces.push_back({i, begin, std::min(begin + run, matrix.num_panels())});
-      left[i].fetch_add(1, std::memory_order_relaxed);
-    }
+    targets.push_back(matrices_[i].target);
+    panels_left[i] = matrices_[i].target->num_panels();
   }
-  progress.begin("packing weights", reserved_, true);
-  std::atomic<size_t> next{0};
   FirstError error;
-  team.run([&](int) {
-    for (size_t p = next.fetch_add(1); p < pieces.size() && !error.failed();
-         p = next.fetch_add(1)) {
-      const Piece& piece = pieces[p];
-      const MatrixSource& source = matrices_[piece.matrix].source;
-      const PackedMatrix& matrix = *matrices_[piece.matrix].target;
-      if (piece.panel_begin == 0) error.keep(check_contents(source.stored));
-      std::byte* dst = const_cast<std::byte*>(matrix.panel(piece.panel_begin));
-      pack_panels(source, matrix, piece.panel_begin, piece.panel_end, dst);
-      // Pages at once, from the one in which the piece begins to the last that it fills; if the
-      // neighbour before is not done with the first, it reads that again. What is left goes with
-      // the matrix's last piece.
-      release_panels(checkpoint_, source, matrix, piece.panel_begin, piece.panel_end);
-      if (left[piece.matrix].fetch_sub(1) == 1) release_matrix(checkpoint_, source, matrix);
-      progress.advance((piece.panel_end - piece.panel_begin) * matrix.panel_bytes());
+  progress.begin("packing weights", reserved_, true);
+  for_pieces(team, panel_pieces(targets), [&](const PanelPiece& piece) {
+    const MatrixSource& source = matrices_[piece.matrix].source;
+    const PackedMatrix& matrix = *targets[piece.matrix];
+    if (piece.begin == 0) error.keep(check_contents(source.stored));
+    pack_panels(source, matrix, piece.begin, piece.end,
+                const_cast<std::byte*>(matrix.panel(piece.begin)));
+    // Pages at once, from the one in which the piece begins to the last that it fills; if the
+    // neighbour before is not done with the first, it reads that again. What is left goes with
+    // the matrix's last piece.
+    release_panels(checkpoint_, source, matrix, piece.begin, piece.end);
+    const int64_t panels = piece.end - piece.begin;
+    if (panels_left[piece.matrix].fetch_sub(panels) == panels) {
+      release_matrix(checkpoint_, source, matrix);
     }
+    progress.advance(panels * matrix.panel_bytes());
+    return !error.failed();
   });
   progress.end();
   return error.take();
