@@ -24,6 +24,12 @@ Result<ordered_json> parse_row(const std::string& line) {
 
 Result<> for_each_row(const std::string& path,
                       const std::function<Result<>(const ordered_json&)>& row) {
+  return for_each_numbered_row(path,
+                               [&](int64_t, const ordered_json& parsed) { return row(parsed); });
+}
+
+Result<> for_each_numbered_row(const std::string& path,
+                               const std::function<Result<>(int64_t, const ordered_json&)>& row) {
   std::ifstream file;
   if (path != "-") {
     file.open(path, std::ios::binary);
@@ -34,7 +40,7 @@ Result<> for_each_row(const std::string& path,
   for (int64_t number = 1; std::getline(in, line); ++number) {
     if (line.empty()) continue;
     auto parsed = parse_row(line);
-    const auto done = parsed ? row(*parsed) : Result<>(std::unexpected(parsed.error()));
+    const auto done = parsed ? row(number, *parsed) : Result<>(std::unexpected(parsed.error()));
     if (!done) return fail("{}, line {}: {}", path, number, done.error().message);
   }
   if (in.bad()) return fail("{}: reading failed", path);

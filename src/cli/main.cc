@@ -11,6 +11,7 @@
 #include <string>
 
 #include "cli/bench.h"
+#include "cli/eval.h"
 #include "cli/forward.h"
 #include "cli/inspect.h"
 #include "cli/output.h"
@@ -51,6 +52,7 @@ int main_of(int argc, char** argv) {
   int exit_code = 0;
   add_run_command(app, exit_code);
   add_bench_command(app, exit_code);
+  add_eval_command(app, exit_code);
   add_forward_command(app, exit_code);
   add_inspect_command(app, exit_code);
   add_tokenize_command(app, exit_code);

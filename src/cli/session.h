@@ -51,6 +51,8 @@ class Session {
   // The prompt of a chat, by the model's template.
   Result<std::vector<int32_t>> encode_chat(const nlohmann::ordered_json& messages) const;
 
+  // For commands that keep many requests at work at once.
+  Engine& engine() { return *engine_; }
   const TextModel& text() const { return *text_; }
   const LoadedModel& model() const { return model_; }
   // What the model's generation_config.json recommends, else greedy.

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "base/env.h"
 #include "io/files.h"
@@ -41,7 +42,16 @@ std::vector<std::string> model_search_dirs() {
   } else if (const auto home = env::home()) {
     dirs.push_back((fs::path(*home) / ".cache" / "millrace" / "models").string());
   }
+  std::error_code unknown;  // then the path is empty
+  const fs::path program = fs::read_symlink("/proc/self/exe", unknown);
+  for (std::string& dir : shipped_model_dirs(program.string())) dirs.push_back(std::move(dir));
   return dirs;
+}
+
+std::vector<std::string> shipped_model_dirs(const std::string& program) {
+  if (program.empty()) return {};
+  const fs::path above = fs::path(program).parent_path().parent_path();
+  return {(above / "models").string(), (above / "share" / "millrace" / "models").string()};
 }
 
 Result<std::string> resolve_model_path(std::string_view name,

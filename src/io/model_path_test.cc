@@ -48,13 +48,30 @@ TEST(ModelPath, FoldersComeFromTheEnvironment) {
   const auto kept_cache = env::cache_home();
   setenv("MILLRACE_MODELS", "/own", 1);
   setenv("XDG_CACHE_HOME", "/cache", 1);
-  EXPECT_EQ(model_search_dirs(),
-            (std::vector<std::string>{"/own", "models", "/cache/millrace/models"}));
+  std::vector<std::string> expected = {"/own", "models", "/cache/millrace/models"};
+  const std::string program = fs::read_symlink("/proc/self/exe").string();
+  for (const std::string& dir : shipped_model_dirs(program)) expected.push_back(dir);
+  EXPECT_EQ(expected.size(), 5U);
+  EXPECT_EQ(model_search_dirs(), expected);
   unsetenv("MILLRACE_MODELS");
   unsetenv("XDG_CACHE_HOME");
   EXPECT_EQ(model_search_dirs().front(), "models");
   if (kept_models) setenv("MILLRACE_MODELS", kept_models->c_str(), 1);
   if (kept_cache) setenv("XDG_CACHE_HOME", kept_cache->c_str(), 1);
+}
+
+TEST(ModelPath, ShippedModelsAreFoundFromTheProgram) {
+  EXPECT_EQ(
+      shipped_model_dirs("/src/millrace/build/millrace"),
+      (std::vector<std::string>{"/src/millrace/models", "/src/millrace/share/millrace/models"}));
+  EXPECT_EQ(shipped_model_dirs("/usr/bin/millrace").back(), "/usr/share/millrace/models");
+  EXPECT_TRUE(shipped_model_dirs("").empty());
+
+  const TempFolder root;
+  fs::create_directories(root.file("share/millrace/models/tiny"));
+  root.write("share/millrace/models/tiny/config.json", "{}");
+  EXPECT_EQ(*resolve_model_path("tiny", shipped_model_dirs(root.file("bin/millrace"))),
+            root.file("share/millrace/models/tiny"));
 }
 
 TEST(ModelPath, OneModelInAFolder) {

@@ -1,0 +1,267 @@
+#include "cli/eval.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/progress.h"
+#include "cli/engine_flags.h"
+#include "cli/eval_prompt.h"
+#include "cli/eval_report.h"
+#include "cli/eval_run.h"
+#include "cli/eval_task.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/sampling_flags.h"
+#include "cli/session.h"
+
+namespace millrace {
+namespace {
+
+constexpr int kInterruptedExitCode = 130;  // 128 + SIGINT, as shells expect
+constexpr int64_t kMaxFewshot = 1000;
+
+struct EvalFlags {
+  std::string model;
+  std::string file;
+  std::string task;
+  int64_t num_fewshot = 0;
+  std::string fewshot_file;
+  std::string fewshot_order = "rotate";
+  uint64_t fewshot_seed = 1234;  // the harness's
+  std::optional<int64_t> limit;
+  bool no_chat_template = false;
+  bool json = false;
+  std::string output;
+  SamplingFlags sampling;
+  EngineFlags engine;
+};
+
+// A question with everything that belongs to it.
+struct Question {
+  EvalRow row;
+  std::string prompt;
+};
+
+// The questions of a run, and how they are asked.
+struct EvalPlan {
+  EvalTask task = EvalTask::kNeedle;
+  std::vector<Question> questions;
+  SamplingParams params;  // but for the model's vocabulary checked
+};
+
+// How answers are sampled: the likeliest token, whatever the model recommends for chats, so that
+// the same model gives the same accuracy each time; the flags change that.
+Result<SamplingParams> sampling_of(const EvalFlags& flags, EvalTask task) {
+  if (flags.sampling.n != 1) {
+    return fail("--n {}: each question has one answer; expected 1", flags.sampling.n);
+  }
+  if (flags.sampling.logprobs) return fail("--logprobs: eval reports none; millrace run does");
+  SamplingParams greedy;
+  greedy.temperature = 0;
+  MR_ASSIGN(SamplingParams params, flags.sampling.apply_to(greedy));
+  if (!params.max_tokens) params.max_tokens = task == EvalTask::kNeedle ? 32 : 256;
+  for (std::string& stop : eval_stops(task, !flags.no_chat_template)) {
+    params.stop.push_back(std::move(stop));
+  }
+  MR_TRY(validate(params, INT32_MAX));
+  return params;
+}
+
+Result<> check(const EvalFlags& flags) {
+  if (flags.limit && *flags.limit < 1) {
+    return fail("--limit {}: expected at least 1 question", *flags.limit);
+  }
+  if (flags.num_fewshot < 0 || flags.num_fewshot > kMaxFewshot) {
+    return fail("--num-fewshot {}: expected 0 to {}", flags.num_fewshot, kMaxFewshot);
+  }
+  if (flags.num_fewshot > 0 && flags.fewshot_file.empty()) {
+    return fail("--num-fewshot {} needs --fewshot-file, which has the examples", flags.num_fewshot);
+  }
+  if (flags.num_fewshot == 0 && !flags.fewshot_file.empty()) {
+    return fail("--fewshot-file {} needs --num-fewshot, the number of examples for a question",
+                flags.fewshot_file);
+  }
+  return {};
+}
+
+// Everything that can be told before the model is loaded.
+Result<EvalPlan> plan_of(const EvalFlags& flags) {
+  MR_TRY(check(flags));
+  MR_ASSIGN(const FewshotOrder order, parse_fewshot_order(flags.fewshot_order));
+  std::optional<EvalTask> task;
+  if (!flags.task.empty()) {
+    MR_ASSIGN(task, parse_eval_task(flags.task));
+  }
+  MR_ASSIGN(EvalSet set, read_eval_set(flags.file, task, flags.limit));
+  EvalPlan plan;
+  plan.task = set.task;
+  MR_ASSIGN(plan.params, sampling_of(flags, plan.task));
+  std::vector<EvalRow> examples;
+  if (flags.num_fewshot > 0) {
+    if (plan.task == EvalTask::kNeedle) {
+      return fail("--num-fewshot {}: questions of needle take no examples", flags.num_fewshot);
+    }
+    MR_ASSIGN(EvalSet shots, read_eval_set(flags.fewshot_file, plan.task, std::nullopt));
+    examples = std::move(shots.rows);
+  }
+  const FewshotSettings settings = {static_cast<int>(flags.num_fewshot), order, flags.fewshot_seed};
+  for (EvalRow& row : set.rows) {
+    const auto shots = choose_examples(examples, settings, plan.questions.size(), row.question);
+    if (!shots) return fail("{}: {}", flags.fewshot_file, shots.error().message);
+    std::string prompt = eval_prompt(plan.task, !flags.no_chat_template, row.question, *shots);
+    plan.questions.push_back({std::move(row), std::move(prompt)});
+  }
+  return plan;
+}
+
+// Opens --output. Error: it cannot be written, or is a file that this run reads.
+Result<std::ofstream> open_output(const EvalFlags& flags) {
+  std::ofstream out;
+  if (flags.output.empty()) return out;
+  std::error_code ignored;
+  for (const std::string& input : {flags.file, flags.fewshot_file}) {
+    if (std::filesystem::equivalent(flags.output, input, ignored)) {
+      return fail("--output {}: is a file that this run reads; choose another name", flags.output);
+    }
+  }
+  out.open(flags.output, std::ios::binary | std::ios::trunc);
+  if (!out) return fail("--output {}: cannot be written: {}", flags.output, std::strerror(errno));
+  return out;
+}
+
+Result<std::vector<int32_t>> encode(const Session& session, bool chat, const std::string& prompt) {
+  if (!chat) return session.text().encode_prompt(prompt);
+  auto ids =
+      session.encode_chat(nlohmann::ordered_json::array({{{"role", "user"}, {"content", prompt}}}));
+  if (!ids) return fail("{}; --no-chat-template continues plain text", ids.error().message);
+  return ids;
+}
+
+Result<EvalAnswers> answer(Session& session, const EvalFlags& flags, const EvalPlan& plan) {
+  std::vector<std::vector<int32_t>> prompts;
+  std::vector<int64_t> lengths;
+  const auto at_line = [&](size_t index, const Error& error) {
+    return fail("{}, line {}: {}", flags.file, plan.questions[index].row.line, error.message);
+  };
+  for (const Question& question : plan.questions) {
+    auto ids = encode(session, !flags.no_chat_template, question.prompt);
+    if (!ids) return at_line(prompts.size(), ids.error());
+    lengths.push_back(static_cast<int64_t>(ids->size()));
+    prompts.push_back(std::move(*ids));
+  }
+  auto requests =
+      queue_prompts(session.engine(), session.text().tokenizer(), plan.params, std::move(prompts));
+  if (!requests) return at_line(requests.error().index, requests.error().error);
+  ProgressBar progress;
+  progress.begin(std::string(name_of(plan.task)), static_cast<int64_t>(requests->size()), false);
+  InterruptScope interrupts;
+  auto run = answer_all(session.engine(), *requests, progress);
+  progress.end();
+  if (!run) return run;
+  for (size_t i = 0; i < lengths.size(); ++i) run->answers[i].num_prompt_tokens = lengths[i];
+  return run;
+}
+
+// Counts the answers, and writes those that have ended to --output.
+Result<EvalReport> report_on(const EvalFlags& flags, const EvalPlan& plan, const EvalAnswers& run,
+                             std::ofstream& out) {
+  EvalReport report;
+  report.file = flags.file;
+  report.task = plan.task;
+  report.num_fewshot = static_cast<int>(flags.num_fewshot);
+  report.chat = !flags.no_chat_template;
+  report.seconds = run.seconds;
+  for (size_t i = 0; i < run.answers.size(); ++i) {
+    const EvalAnswer& answer = run.answers[i];
+    if (answer.finish_reason == FinishReason::kAbort) continue;
+    const EvalRow& row = plan.questions[i].row;
+    const EvalVerdict verdict = judge(plan.task, row, answer.text);
+    count(report, answer, verdict);
+    if (!out.is_open()) continue;
+    const auto line = answer_row(row, plan.questions[i].prompt, answer, verdict);
+    out << line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
+  }
+  if (out.is_open() && !out.flush()) {
+    return fail("--output {}: writing failed: {}", flags.output, std::strerror(errno));
+  }
+  return report;
+}
+
+Result<int> evaluate(const EvalFlags& flags) {
+  MR_ASSIGN(EngineConfig config, flags.engine.parse(Purpose::kGenerate));
+  MR_ASSIGN(const EvalPlan plan, plan_of(flags));
+  // The cache need not hold more sequences than there are questions.
+  const auto questions = static_cast<int64_t>(plan.questions.size());
+  config.max_num_seqs =
+      flags.engine.num_seqs_for(std::min<int64_t>(config.max_num_seqs, questions));
+  MR_ASSIGN(std::ofstream out, open_output(flags));
+  MR_ASSIGN(const auto session, Session::open(flags.model, config));
+  MR_ASSIGN(const EvalAnswers run, answer(*session, flags, plan));
+  MR_ASSIGN(EvalReport report, report_on(flags, plan, run, out));
+  report.model = session->model().path;
+  const auto replace = nlohmann::ordered_json::error_handler_t::replace;
+  MR_TRY(write_stdout(flags.json ? to_json(report).dump(2, ' ', false, replace) + "\n"
+                                 : report_table(report)));
+  if (!run.interrupted) return 0;
+  print_error({fmt::format("stopped after {} of {} questions", report.total, questions)});
+  return kInterruptedExitCode;
+}
+
+}  // namespace
+
+void add_eval_command(CLI::App& app, int& exit_code) {
+  CLI::App* command =
+      app.add_subcommand("eval", "Measure how many questions of a file a model answers rightly");
+  auto flags = std::make_shared<EvalFlags>();
+  command->add_option("MODEL", flags->model, "Path or name of a model")->required();
+  command->add_option("FILE", flags->file, "Questions, one JSON object a line; -: standard input")
+      ->required();
+  command->add_option("--task", flags->task,
+                      "needle (prompt, answer: exact match) or gsm8k (question, answer with #### "
+                      "NUMBER: the number counts); default: by the fields");
+  command->add_option("--num-fewshot", flags->num_fewshot,
+                      "Worked examples before each question (gsm8k)");
+  command->add_option("--fewshot-file", flags->fewshot_file, "Where they come from, as FILE");
+  command
+      ->add_option("--fewshot-order", flags->fewshot_order,
+                   "rotate: each question gets the next ones of the file; first: all get the first "
+                   "ones; random: drawn for each question. Never the question itself")
+      ->capture_default_str();
+  command->add_option("--fewshot-seed", flags->fewshot_seed, "Of --fewshot-order random")
+      ->capture_default_str();
+  command->add_option("--limit", flags->limit, "Only the first N questions");
+  command->add_flag("--no-chat-template", flags->no_chat_template,
+                    "Let the model continue text: \"Question: ...\\nAnswer:\" to the next "
+                    "\"Question\" (gsm8k), the prompt as it is (needle)");
+  command->add_flag("--json", flags->json, "Print the result as JSON");
+  command->add_option("--output", flags->output,
+                      "JSONL file to write: prompt, answer and verdict of each question");
+  add_sampling_flags(*command, flags->sampling);
+  command->get_option("--temperature")
+      ->description("0, the default: always the likeliest token, whatever the model recommends");
+  command->get_option("--max-tokens")
+      ->description("Longest answer; default: 32 (needle), 256 (gsm8k)");
+  add_engine_flags(*command, flags->engine);
+  command->footer(
+      "The interval is where the accuracy is with 95% confidence, given so many questions.\n"
+      "Examples:\n"
+      "  millrace eval tiny-dsa models/tiny-dsa/eval/needle.jsonl\n"
+      "  millrace eval tiny-dsa models/tiny-dsa/eval/wordproblems.jsonl --num-fewshot 4 \\\n"
+      "      --fewshot-file models/tiny-dsa/eval/wordproblems_train.jsonl\n"
+      "  millrace eval smollm2 gsm8k_test.jsonl --limit 100 --json");
+  command->callback([flags, &exit_code] {
+    const Result<int> done = evaluate(*flags);
+    if (!done) print_error(done.error());
+    exit_code = done.value_or(1);
+  });
+}
+
+}  // namespace millrace
