@@ -11,10 +11,7 @@ extern const MlaKernels kMlaKernelsAvx512;
 #endif
 
 int64_t mla_scratch_bytes(int64_t latent, int64_t rope, int num_heads) {
-  // An item of one group may need more than one of two.
-  const int64_t one = mla_scratch(latent, rope, 1).total;
-  const int64_t all = mla_scratch(latent, rope, num_heads).total;
-  return (one > all ? one : all) * int64_t{sizeof(float)};
+  return mla_scratch(latent, rope, num_heads).total * int64_t{sizeof(float)};
 }
 
 const MlaKernels& mla_kernels(Isa isa) {

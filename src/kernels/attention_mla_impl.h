@@ -244,7 +244,7 @@ void push_empty(MlaView& view) {
 // Tiles of one leaf whose rows are expanded and whose weights are known.
 struct MlaBatch {
   int num_tiles = 0;
-  int counts[kMlaMostTiles];
+  int counts[kMlaTiles];
   uint32_t rescale[kMlaMostGroups] = {};  // bit t: some factor of tile t is not 1
   bool opens_leaf = false;
   bool closes_leaf = false;
@@ -289,14 +289,13 @@ void add_batch(MlaView& view, const MlaBatch& batch) {
   const int num_steps = batch.closes_leaf ? push_leaf(view, steps) : 0;
   float* to = view.nodes[batch.closes_leaf ? view.num_nodes - 1 : view.num_nodes].acc;
   MlaValues values[kMlaMostGroups];
-  const int64_t tiles = view.places.most_tiles;
   for (int group = 0; group < view.groups; ++group) {
     const int64_t offset = group * group_floats(view);
     MlaValues& v = values[group];
     v.tiles = view.tiles;
     v.tile_stride = view.places.tile_floats;
-    v.p = view.scores + group * tiles * kTileBlock;
-    v.c = view.factors + group * tiles * kMlaLanes;
+    v.p = view.scores + group * kMlaTiles * kTileBlock;
+    v.c = view.factors + group * kMlaTiles * kMlaLanes;
     v.rescale = batch.rescale[group];
     v.counts = batch.counts;
     v.num_tiles = batch.num_tiles;
@@ -320,7 +319,7 @@ void score_into_batch(const MlaArgs& args, const MlaTile& tile, const MlaTile& n
   const Expander<kDType> expand(tile, next, view.latent, view.width, rows);
   for (int i = 0; i < 16; ++i) expand.step(0, i);
   for (int group = 0; group < view.groups; ++group) {
-    const int64_t at = int64_t{group} * view.places.most_tiles + t;
+    const int64_t at = int64_t{group} * kMlaTiles + t;
     const float* q = view.q + group * view.places.tile_floats;
     float* scores = view.scores + at * kTileBlock;
     if (group == 0) {
@@ -336,17 +335,29 @@ void score_into_batch(const MlaArgs& args, const MlaTile& tile, const MlaTile& n
   batch.closes_leaf = tile.closes_leaf;
 }
 
+// Asks for the rows of an item's first tile; later ones are asked for in time.
+template <DType kDType>
+void fetch_first(const MlaTile& tile, int width) {
+  const int bytes = width * element_bytes<kDType>();
+  for (int i = 0; i < tile.count; ++i) {
+    for (int at = 0; at < bytes; at += kCacheLine) prefetch_tile(tile.rows[i] + at);
+  }
+}
+
 template <DType kDType>
 void run_typed(const MlaArgs& args, const MlaItem& item, MlaView& view) {
   MlaTileWalk walk(args, item);
   MlaTile tiles[2];
   walk.take(tiles[0]);
+  fetch_first<kDType>(tiles[0], view.width);
+  const int64_t row = args.sequences[item.sequence].query_start + item.token;
+  pack_queries(args.q + row * args.q_stride + int64_t{item.head_begin} * view.width, view);
   int leaf = item.leaf_begin;
   for (int turn = 0; tiles[turn].count > 0;) {
     for (; leaf < tiles[turn].leaf; ++leaf) push_empty(view);
     MlaBatch batch;
     batch.opens_leaf = tiles[turn].opens_leaf;
-    while (batch.num_tiles < view.places.most_tiles && !batch.closes_leaf) {
+    while (batch.num_tiles < kMlaTiles && !batch.closes_leaf) {
       walk.take(tiles[turn ^ 1]);
       score_into_batch<kDType>(args, tiles[turn], tiles[turn ^ 1], view, batch);
       turn ^= 1;
@@ -405,8 +416,6 @@ void write_roots(const MlaArgs& args, const MlaItem& item, const MlaView& view) 
 void run_item(const MlaArgs& args, const MlaItem& item, std::byte* scratch) {
   MlaView view;
   lay_out(args.cache, item.num_heads, scratch, view);
-  const int64_t row = args.sequences[item.sequence].query_start + item.token;
-  pack_queries(args.q + row * args.q_stride + int64_t{item.head_begin} * view.width, view);
   switch (args.cache.dtype) {
     case DType::kF16:
       run_typed<DType::kF16>(args, item, view);
@@ -422,6 +431,7 @@ void run_item(const MlaArgs& args, const MlaItem& item, std::byte* scratch) {
       break;
   }
   if (item.leaf_end - item.leaf_begin == 16) {
+    const int64_t row = args.sequences[item.sequence].query_start + item.token;
     write_heads(args, row, item.head_begin, view);
   } else {
     write_roots(args, item, view);

@@ -84,6 +84,7 @@ class Expander {
     constexpr int kBytes = 16 * element_bytes<kDType>();
     if (i < next_.count && block * kBytes % kCacheLine == 0) {
       prefetch_tile(next_.rows[i] + block * kBytes);
+      if (kDType == DType::kI8 && block == 0) prefetch_tile(next_.scales[i]);
     }
     if (i >= tile_.count) return;
     float* to = to_ + block * kTileBlock + i * 16;
@@ -220,7 +221,7 @@ struct MlaMergeStep {
   float right_factor[16];
 };
 
-// Adds tiles of one leaf to a group's sums.
+// Tiles of one leaf that are added to a group's sums.
 struct MlaValues {
   const float* tiles;  // expanded, tile_stride floats apart
   int64_t tile_stride;

@@ -1,0 +1,292 @@
+// The latent attention kernel against the FMA peak of this machine, measured in the same run.
+//
+//   mla_bench [--threads N] [--isa NAME] [--cache f32|f16|bf16|int8] [--heads N] [--seconds S]
+//
+// Shapes of GLM-5: latent 512, rope key 64. Decode: token after token, its leaves cut into an item for
+// each thread. Prefill: one item for all heads of a token. Every token has its own selection.
+// Selections are drawn at random, so that rows come from all over a cache that is larger than the
+// processor's. Multiply-adds are those of scores and values (latent + rope + latent for each head
+// and entry). Time is each thread's CPU time (the mean of the threads), so that a busy machine does
+// not blur it; the best of several runs is shown.
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/buffer.h"
+#include "kernels/attention_mla.h"
+#include "kernels/matmul_roofs.h"
+#include "tensor/mla_layout.h"
+
+namespace millrace {
+namespace {
+
+constexpr int kLatent = 512;
+constexpr int kRope = 64;
+
+struct Options {
+  int threads = 1;
+  Isa isa = Isa::kPortable;
+  DType cache = DType::kF16;
+  int heads = 0;         // 0: 16 and 64
+  double seconds = 0.5;  // for each figure
+};
+
+double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Runs body(thread) on all threads at once; the mean of their CPU seconds.
+double run_threads(int threads, const std::function<void(int)>& body) {
+  std::vector<double> spent(static_cast<size_t>(threads));
+  std::atomic<int> arrived{0};
+  std::vector<std::thread> team;
+  for (int t = 0; t < threads; ++t) {
+    team.emplace_back([&, t] {
+      arrived.fetch_add(1);
+      while (arrived.load() < threads) std::this_thread::yield();
+      const double begin = thread_seconds();
+      body(t);
+      spent[static_cast<size_t>(t)] = thread_seconds() - begin;
+    });
+  }
+  for (std::thread& thread : team) thread.join();
+  return std::accumulate(spent.begin(), spent.end(), 0.0) / threads;
+}
+
+// Best of runs that take `seconds` in all.
+double best_seconds(const Options& options, const std::function<void(int)>& body) {
+  double best = 1e30;
+  double total = 0;
+  while (total < options.seconds) {
+    const double spent = run_threads(options.threads, body);
+    best = std::min(best, spent);
+    total += spent + 1e-4;
+  }
+  return best;
+}
+
+// Multiply-adds a second of all threads.
+double fma_peak(const Options& options) {
+  constexpr int64_t kRounds = 1000000;
+  double work = 0;
+  const double seconds = best_seconds(options, [&](int t) {
+    const double done = roof_fma_avx512(kRounds) * kRounds;
+    if (t == 0) work = done;
+  });
+  return work * options.threads / seconds;
+}
+
+struct Shape {
+  int num_heads = 16;
+  int64_t history = 0;  // positions before the first query
+  int tokens = 1;
+  int64_t selected = 0;  // 0: dense
+  bool decode = false;   // leaves are cut, not tokens
+};
+
+// One layer with a cache of its own, queries and selections.
+class Workload {
+ public:
+  Workload(const Options& options, const Shape& shape) : options_(options), shape_(shape) {
+    MlaLayout layout;
+    layout.dtype = options.cache;
+    layout.latent = kLatent;
+    layout.rope = kRope;
+    layout = MlaLayout::make(layout, {0});
+    const int64_t blocks = (shape.history + shape.tokens + 15) / 16;
+    table_.resize(static_cast<size_t>(blocks));
+    std::iota(table_.begin(), table_.end(), 0);
+    std::mt19937 generator(1);
+    std::shuffle(table_.begin(), table_.end(), generator);
+    memory_ = std::move(*Buffer::allocate(static_cast<size_t>(layout.block_bytes * blocks)));
+    const int64_t root_bytes = 4 * shape.num_heads / 16 * mla_root_floats(kLatent) * 4;
+    workspace_ = std::move(*Buffer::allocate(static_cast<size_t>(16 * root_bytes)));
+    scratch_stride_ = (mla_scratch_bytes(kLatent, kRope, shape.num_heads) + 4095) / 4096 * 4096;
+    scratch_ = std::move(*Buffer::allocate(static_cast<size_t>(scratch_stride_ * options.threads)));
+    sequence_ = {0, shape.tokens, shape.history, table_.data()};
+    const int64_t q_width = int64_t{shape.num_heads} * (kLatent + kRope);
+    const int64_t out_width = int64_t{shape.num_heads} * kLatent;
+    std::normal_distribution<float> normal(0.0f, 1.0f);
+    q_.resize(static_cast<size_t>(shape.tokens * q_width));
+    for (float& x : q_) x = normal(generator);
+    out_.resize(static_cast<size_t>(shape.tokens * out_width));
+    args_ = {q_.data(), q_width, out_.data(), out_width, shape.num_heads, 0.0625f};
+    args_.cache = mla_layer_view(layout, 0, memory_.data());
+    args_.sequences = &sequence_;
+    args_.workspace = workspace_.as<float>();
+    fill(generator);
+    if (shape.selected > 0) select(generator);
+  }
+
+  // Multiply-adds a second.
+  double run() {
+    const double seconds = best_seconds(options_, [this](int thread) {
+      // The last run ended before this one began, and counts only go up.
+      const int64_t last = last_.load();
+      run_items(thread, last);
+      finished_.fetch_add(1);
+      if (finished_.load() % options_.threads == 0) last_.store(next_.load());
+    });
+    return static_cast<double>(pairs_) * shape_.num_heads * (kLatent + kRope + kLatent) / seconds;
+  }
+
+ private:
+  void fill(std::mt19937& generator) {
+    std::normal_distribution<float> normal(0.0f, 1.0f);
+    std::vector<float> row(4 * (kLatent + kRope));
+    for (float& x : row) x = normal(generator);
+    const int64_t positions = static_cast<int64_t>(table_.size()) * 16;
+    for (int64_t slot = 0; slot < positions; ++slot) {
+      const float* x = row.data() + slot * 7 % (3 * (kLatent + kRope));
+      mla_kernels(options_.isa)
+          .write({x, 0, x + kLatent, 0, &slot, args_.cache}, 0, 1);
+    }
+    for (int t = 0; t < shape_.tokens; ++t) pairs_ += shape_.history + t + 1;
+  }
+
+  void select(std::mt19937& generator) {
+    pairs_ = 0;
+    for (int t = 0; t < shape_.tokens; ++t) {
+      const int64_t visible = shape_.history + t + 1;
+      std::vector<int32_t> all(static_cast<size_t>(visible));
+      std::iota(all.begin(), all.end(), 0);
+      std::vector<int32_t> chosen;
+      std::sample(all.begin(), all.end(), std::back_inserter(chosen), shape_.selected, generator);
+      pairs_ += static_cast<int64_t>(chosen.size());
+      std::stable_sort(chosen.begin(), chosen.end(),
+                       [](int32_t a, int32_t b) { return a / 16 % 16 < b / 16 % 16; });
+      for (int leaf = 0; leaf <= 16; ++leaf) {
+        leaf_begin_.push_back(static_cast<int32_t>(
+            std::ranges::count_if(chosen, [&](int32_t p) { return p / 16 % 16 < leaf; })));
+      }
+      chosen.resize(static_cast<size_t>(shape_.selected));
+      positions_.insert(positions_.end(), chosen.begin(), chosen.end());
+    }
+    args_.selection = {positions_.data(), shape_.selected, leaf_begin_.data()};
+  }
+
+  void run_items(int thread, int64_t last) {
+    const MlaKernels& kernels = mla_kernels(options_.isa);
+    std::byte* scratch = scratch_.data() + thread * scratch_stride_;
+    MlaItem item;
+    item.num_heads = shape_.num_heads;
+    if (shape_.decode) {
+      const int parts = options_.threads;
+      item.leaf_begin = thread * 16 / parts;
+      item.leaf_end = (thread + 1) * 16 / parts;
+      const int64_t root = (shape_.num_heads + 15) / 16 * mla_root_floats(kLatent);
+      if (parts > 1) item.workspace_offset = thread * root;
+      for (item.token = 0; item.token < shape_.tokens; ++item.token) {
+        kernels.run_item(args_, item, scratch);
+      }
+      return;
+    }
+    const int64_t end = last + shape_.tokens;
+    for (int64_t next = next_.load(); next < end;) {
+      if (!next_.compare_exchange_weak(next, next + 1)) continue;
+      item.token = static_cast<int32_t>(next - last);
+      kernels.run_item(args_, item, scratch);
+      next = next_.load();
+    }
+  }
+
+  Options options_;
+  Shape shape_;
+  std::vector<int32_t> table_;
+  Buffer memory_;
+  Buffer workspace_;
+  Buffer scratch_;
+  int64_t scratch_stride_ = 0;
+  AttentionSequence sequence_;
+  std::vector<float> q_;
+  std::vector<float> out_;
+  std::vector<int32_t> positions_;
+  std::vector<int32_t> leaf_begin_;
+  MlaArgs args_;
+  int64_t pairs_ = 0;  // of tokens and entries
+  std::atomic<int64_t> next_{0};
+  std::atomic<int64_t> last_{0};
+  std::atomic<int64_t> finished_{0};
+};
+
+void show(const Options& options, const char* name, const Shape& shape, double peak) {
+  Workload workload(options, shape);
+  const double rate = workload.run();
+  std::printf("%-8s %3d heads, %4d tokens at %6ld, %s: %6.1f G multiply-adds/s", name,
+              shape.num_heads, shape.tokens, static_cast<long>(shape.history),
+              shape.selected > 0 ? "2048 selected" : "dense        ", rate * 1e-9);
+  if (peak > 0) std::printf(" %3.0f%% of peak", 100 * rate / peak);
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+void run(const Options& options) {
+  const double peak = detect_cpu_features().avx512 ? fma_peak(options) : 0;
+  std::printf("%d threads, %s, cache %s; FMA peak %.1f G/s\n", options.threads,
+              mla_kernels(options.isa).name, std::string(name_of(options.cache)).c_str(),
+              peak * 1e-9);
+  for (const int heads : {16, 64}) {
+    if (options.heads != 0 && options.heads != heads) continue;
+    for (const int history : {255, 2047, 16383}) {
+      show(options, "decode", {heads, history, 8, 0, true}, peak);
+    }
+    for (const int history : {4096, 16384, 65536}) {
+      show(options, "decode", {heads, history, 8, 2048, true}, peak);
+    }
+    show(options, "prefill", {heads, 0, 256, 0}, peak);
+    show(options, "prefill", {heads, 0, 512, 0}, peak);
+    show(options, "prefill", {heads, 2048, 16, 0}, peak);
+    show(options, "prefill", {heads, 4096, 32, 2048}, peak);
+    show(options, "prefill", {heads, 16384, 32, 2048}, peak);
+  }
+}
+
+Options parse(int argc, char** argv) {
+  Options options;
+  options.isa = available_isas(detect_cpu_features()).back();
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view flag = argv[i];
+    const std::string value = argv[i + 1];
+    if (flag == "--threads") {
+      options.threads = 1 << std::clamp(std::atoi(value.c_str()) / 2, 0, 4);
+    } else if (flag == "--heads") {
+      options.heads = std::atoi(value.c_str());
+    } else if (flag == "--seconds") {
+      options.seconds = std::atof(value.c_str());
+    } else if (flag == "--isa") {
+      const auto isa = resolve_isa(value, detect_cpu_features());
+      if (!isa) {
+        std::fprintf(stderr, "%s\n", isa.error().message.c_str());
+        std::exit(1);
+      }
+      options.isa = *isa;
+    } else if (flag == "--cache" && parse_dtype(value)) {
+      options.cache = *parse_dtype(value);
+    } else {
+      std::fprintf(stderr, "unknown option %s %s: see the head of mla_bench.cc\n", argv[i],
+                   argv[i + 1]);
+      std::exit(1);
+    }
+  }
+  return options;
+}
+
+}  // namespace
+}  // namespace millrace
+
+int main(int argc, char** argv) {
+  millrace::run(millrace::parse(argc, argv));
+  return 0;
+}
