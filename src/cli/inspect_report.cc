@@ -6,6 +6,7 @@
 #include "io/checkpoint_config.h"
 #include "text/text_model.h"
 #include "weights/checkpoint_sizes.h"
+#include "weights/model_weights.h"
 
 namespace millrace {
 namespace {
@@ -90,6 +91,10 @@ Result<InspectReport> inspect(const Checkpoint& checkpoint) {
     share.bytes += static_cast<int64_t>(tensor.bytes.size());
     report.parameters += parameters;
     report.weight_memory_bytes += packed_bytes(tensor);
+  }
+  // Exactly, if the checkpoint is whole.
+  if (const auto bytes = packed_bytes(checkpoint, report.config)) {
+    report.weight_memory_bytes = *bytes;
   }
   report.file_bytes = checkpoint.total_bytes();
   const std::pair<const char*, DType> caches[] = {

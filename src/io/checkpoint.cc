@@ -70,7 +70,11 @@ int64_t CheckpointTensor::num_elements() const {
   return count;
 }
 
-Result<Checkpoint> Checkpoint::open(const std::string& path) {
+Result<Checkpoint> Checkpoint::open(const std::string& path) { return open(path, true); }
+
+Result<Checkpoint> Checkpoint::open_config(const std::string& path) { return open(path, false); }
+
+Result<Checkpoint> Checkpoint::open(const std::string& path, bool with_tensors) {
   MR_ASSIGN(const Place place, locate(path));
   Checkpoint result;
   result.path_ = path;
@@ -90,6 +94,7 @@ Result<Checkpoint> Checkpoint::open(const std::string& path) {
   if (path_exists(generation)) {
     MR_ASSIGN(result.generation_config_json_, read_json_file(generation.string()));
   }
+  if (!with_tensors) return result;
   MR_ASSIGN(Safetensors safetensors, Safetensors::open(place.file));
   for (const auto& [name, tensor] : safetensors.tensors()) {
     result.tensors_.emplace(name, CheckpointTensor{name, type_of(tensor.dtype), tensor.shape,

@@ -44,6 +44,10 @@ class Checkpoint {
   // .safetensors file beside its config.json, or a folder that holds exactly one GGUF model.
   static Result<Checkpoint> open(const std::string& path);
 
+  // As open(), for a model whose weights are not wanted: a folder needs no safetensors, and none
+  // are read.
+  static Result<Checkpoint> open_config(const std::string& path);
+
   bool is_gguf() const { return gguf_ != nullptr; }
   // The GGUF model, or null.
   const Gguf* gguf() const { return gguf_.get(); }
@@ -67,6 +71,8 @@ class Checkpoint {
   void release(const CheckpointTensor& tensor) const;
 
  private:
+  static Result<Checkpoint> open(const std::string& path, bool with_tensors);
+
   std::string path_;
   std::string folder_;
   nlohmann::json config_json_;

@@ -47,6 +47,16 @@ TEST(Checkpoint, OpensAFolderOrItsFile) {
   }
 }
 
+TEST(Checkpoint, OpensAConfigurationAlone) {
+  const TempFolder folder;
+  folder.write("config.json", kConfig);
+  EXPECT_FALSE(Checkpoint::open(folder.path()));
+  const auto checkpoint = Checkpoint::open_config(folder.path());
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  EXPECT_TRUE(checkpoint->tensors().empty());
+  EXPECT_TRUE(read_model_config(*checkpoint));
+}
+
 TEST(Checkpoint, OpensAGgufFileOrItsFolder) {
   const TempFolder folder;
   GgufBuilder builder = testing::small_llama();

@@ -10,8 +10,9 @@
 #include "kernels/isa.h"
 #include "models/deepseek.h"
 #include "models/llama.h"
-#include "weights/checkpoint_sizes.h"
+#include "weights/dummy_weights.h"
 #include "weights/model_weights.h"
+#include "weights/weights_plan.h"
 
 namespace millrace {
 namespace {
@@ -46,7 +47,9 @@ Result<LoadedModel> load_model(const std::string& path, const EngineConfig& engi
   MR_TRY(validate(engine));
   LoadedModel loaded;
   loaded.path = path;
-  MR_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(loaded.path));
+  const bool dummy = engine.load_format == LoadFormat::kDummy;
+  MR_ASSIGN(const Checkpoint checkpoint,
+            dummy ? Checkpoint::open_config(loaded.path) : Checkpoint::open(loaded.path));
   MR_ASSIGN(loaded.config, read_model_config(checkpoint));
   loaded.generation_config = checkpoint.generation_config_json();
   const int cpus = available_cpus();
@@ -55,21 +58,26 @@ Result<LoadedModel> load_model(const std::string& path, const EngineConfig& engi
   MR_ASSIGN(loaded.max_num_batched_tokens, resolve_max_num_batched_tokens(engine));
   MR_ASSIGN(const Execution execution, resolve_execution(engine, loaded.threads));
   loaded.isa = name_of(execution.isa);
-  loaded.num_parameters = num_parameters(checkpoint);
+  loaded.num_parameters = num_parameters(loaded.config);
 
   // Before the weights are packed, which takes a while: what they will take is known.
   RunnerOptions options = {.max_num_batched_tokens = loaded.max_num_batched_tokens,
                            .max_num_seqs = engine.max_num_seqs,
                            .block_size = engine.block_size,
                            .cache_types = resolve_cache_types(engine)};
-  const int64_t left = std::max<int64_t>(0, available_memory() - packed_bytes(checkpoint));
+  MR_ASSIGN(const int64_t weight_bytes,
+            dummy ? dummy_weight_bytes(loaded.config, engine.dummy_format)
+                  : packed_bytes(checkpoint, loaded.config));
+  const int64_t left = std::max<int64_t>(0, available_memory() - weight_bytes);
   MR_ASSIGN(options.num_blocks,
             resolve_num_blocks(engine, loaded.config, loaded.max_model_len, left));
   loaded.block_size = options.block_size;
   loaded.num_blocks = options.num_blocks;
 
   MR_ASSIGN(auto team, ThreadTeam::create(loaded.threads, cpus));
-  MR_ASSIGN(ModelWeights weights, load_model_weights(checkpoint, loaded.config, *team, progress));
+  MR_ASSIGN(ModelWeights weights,
+            dummy ? make_dummy_weights(loaded.config, engine.dummy_format, *team, progress)
+                  : load_model_weights(checkpoint, loaded.config, *team, progress));
   loaded.weight_bytes = weights.total_bytes();
 
   MR_ASSIGN(loaded.runner,

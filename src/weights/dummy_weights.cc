@@ -137,6 +137,8 @@ class DummySink : public WeightSink {
     return {};
   }
 
+  int64_t reserved_bytes() const { return reserved_; }
+
   Result<Buffer> make(ThreadTeam& team, Progress& progress) {
     MR_ASSIGN(Buffer storage, Buffer::allocate(static_cast<size_t>(reserved_)));
     for (const Vector& vector : vectors_) {
@@ -206,6 +208,13 @@ Result<ModelWeights> make_dummy_weights(const ModelConfig& config, WeightFormat 
   MR_ASSIGN(weights.storage, sink.make(team, progress));
   if (config.tie_word_embeddings) weights.head = weights.embedding;
   return weights;
+}
+
+Result<int64_t> dummy_weight_bytes(const ModelConfig& config, WeightFormat format) {
+  ModelWeights weights;
+  DummySink sink(format);
+  MR_TRY(plan_weights(config, sink, weights));
+  return sink.reserved_bytes();
 }
 
 }  // namespace millrace

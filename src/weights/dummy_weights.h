@@ -17,4 +17,7 @@ namespace millrace {
 Result<ModelWeights> make_dummy_weights(const ModelConfig& config, WeightFormat format,
                                         ThreadTeam& team, Progress& progress);
 
+// Bytes that they will take: total_bytes() of what make_dummy_weights gives.
+Result<int64_t> dummy_weight_bytes(const ModelConfig& config, WeightFormat format);
+
 }  // namespace millrace

@@ -67,6 +67,7 @@ TEST_P(DummyFormats, HaveTheFormatTheSpreadAndTheSize) {
   EXPECT_EQ(weights.layers[0].mla.indexer.k_norm[3], 1.0f);
   EXPECT_EQ(weights.layers[0].mla.indexer.k_norm_bias[3], 0.0f);
   EXPECT_EQ(weights.layers[4].moe.correction_bias[3], 0.0f);
+  EXPECT_EQ(dummy_weight_bytes(config, format), weights.total_bytes());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DummyFormats, ::testing::Range(0, kNumWeightFormats),

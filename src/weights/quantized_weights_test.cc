@@ -5,8 +5,10 @@
 #include <cstring>
 #include <random>
 
+#include "weights/checkpoint_sizes.h"
 #include "weights/model_weights.h"
 #include "weights/test_models.h"
+#include "weights/weights_plan.h"
 
 namespace millrace {
 namespace {
@@ -200,6 +202,8 @@ TEST_P(QuantizedWeights, AreWorthWhatTheFormatSays) {
   config.quantization = config_of(GetParam().method, GetParam().symmetric);
   const auto weights = load_weights(*checkpoint, config);
   ASSERT_TRUE(weights) << weights.error().message;
+  EXPECT_EQ(packed_bytes(*checkpoint, config), weights->total_bytes());
+  EXPECT_EQ(num_parameters(*checkpoint), num_parameters(config));
   const PackedMatrix& packed = weights->layers[1].moe.gate[3];
   EXPECT_EQ(packed.kind, fp8 ? PackedKind::kFp8 : PackedKind::kQuantised);
   if (!fp8) {

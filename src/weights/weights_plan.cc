@@ -166,7 +166,48 @@ class Plan {
   const NameStyle style_;
 };
 
+// Adds up elements.
+class ParameterCounter : public WeightSink {
+ public:
+  int64_t count() const { return count_; }
+
+  NameStyle style() const override { return NameStyle::kHuggingFace; }
+  bool has(const std::string&) const override { return false; }
+  Result<> matrix(const std::string&, MatrixShape shape, PackedMatrix*) override {
+    count_ += shape.n * shape.k;
+    return {};
+  }
+  Result<> matrix_f32(const std::string& module, MatrixShape shape, PackedMatrix* target) override {
+    return matrix(module, shape, target);
+  }
+  Result<> matrices(const std::string&, MatrixShape shape,
+                    std::vector<PackedMatrix>& targets) override {
+    count_ += static_cast<int64_t>(targets.size()) * shape.n * shape.k;
+    return {};
+  }
+  Result<> kv_up(const std::string&, KvUpShape shape, std::vector<PackedMatrix>&,
+                 std::vector<PackedMatrix>&) override {
+    count_ += shape.heads * (shape.nope + shape.v) * shape.latent;
+    return {};
+  }
+  Result<> vector(const std::string&, int64_t size, const float**) override {
+    count_ += size;
+    return {};
+  }
+
+ private:
+  int64_t count_ = 0;
+};
+
 }  // namespace
+
+int64_t num_parameters(const ModelConfig& config) {
+  ModelWeights weights;
+  ParameterCounter counter;
+  // It has no errors.
+  static_cast<void>(plan_weights(config, counter, weights));
+  return counter.count();
+}
 
 Result<> plan_weights(const ModelConfig& config, WeightSink& sink, ModelWeights& weights) {
   return Plan(config, sink).model(weights);

@@ -54,4 +54,7 @@ class WeightSink {
 // stay where it is until the sink has provided them; its head stays empty if it is tied.
 Result<> plan_weights(const ModelConfig& config, WeightSink& sink, ModelWeights& weights);
 
+// Parameters of a model: the elements of all weights that it loads.
+int64_t num_parameters(const ModelConfig& config);
+
 }  // namespace millrace
