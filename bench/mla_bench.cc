@@ -2,8 +2,8 @@
 //
 //   mla_bench [--threads N] [--isa NAME] [--cache f32|f16|bf16|int8] [--heads N] [--seconds S]
 //
-// Shapes of GLM-5: latent 512, rope key 64. Decode: token after token, its leaves cut into an item for
-// each thread. Prefill: one item for all heads of a token. Every token has its own selection.
+// Shapes of GLM-5: latent 512, rope key 64. Decode: token after token, its leaves cut into an item
+// for each thread. Prefill: one item for all heads of a token. Every token has its own selection.
 // Selections are drawn at random, so that rows come from all over a cache that is larger than the
 // processor's. Multiply-adds are those of scores and values (latent + rope + latent for each head
 // and entry). Time is each thread's CPU time (the mean of the threads), so that a busy machine does
@@ -150,8 +150,7 @@ class Workload {
     const int64_t positions = static_cast<int64_t>(table_.size()) * 16;
     for (int64_t slot = 0; slot < positions; ++slot) {
       const float* x = row.data() + slot * 7 % (3 * (kLatent + kRope));
-      mla_kernels(options_.isa)
-          .write({x, 0, x + kLatent, 0, &slot, args_.cache}, 0, 1);
+      mla_kernels(options_.isa).write({x, 0, x + kLatent, 0, &slot, args_.cache}, 0, 1);
     }
     for (int t = 0; t < shape_.tokens; ++t) pairs_ += shape_.history + t + 1;
   }

@@ -28,7 +28,7 @@ struct MlaScratch {
 };
 
 [[gnu::always_inline]] inline constexpr MlaScratch mla_scratch(int64_t latent, int64_t rope,
-                                                              int num_heads) {
+                                                               int num_heads) {
   const int64_t groups = (num_heads + kMlaLanes - 1) / kMlaLanes;
   const int64_t width = (latent + rope + 15) / 16 * 16;
   MlaScratch s;

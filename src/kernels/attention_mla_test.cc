@@ -26,8 +26,7 @@ void run_cut(const MlaKernels& kernels, MlaFixture& fixture, const MlaCut& cut) 
   const int64_t root = mla_root_floats(cache.latent);
   std::vector<float> workspace(static_cast<size_t>(16 * kMlaMostGroups * root), NAN);
   std::vector<std::byte> scratch(
-      static_cast<size_t>(mla_scratch_bytes(cache.latent, cache.rope, cut.heads)),
-      std::byte{0xff});
+      static_cast<size_t>(mla_scratch_bytes(cache.latent, cache.rope, cut.heads)), std::byte{0xff});
   args.workspace = workspace.data();
   for (size_t s = 0; s < fixture.sequences.size(); ++s) {
     for (int token = 0; token < fixture.sequences[s].query_len; ++token) {
@@ -131,6 +130,7 @@ TEST_P(AttentionMlaTest, LengthsOfDenseAttention) {
                       .rope = 16,
                       .num_heads = 3,
                       .block_size = block_size,
+                      .cache_dtype = block_size == 16 ? DType::kF16 : DType::kI8,
                       .lengths = {{length - 1, 1}}};
       expect_reference(c, {{16, 1}, {16, 2}, {16, 4}, {16, 8}, {16, 16}});
     }
@@ -209,9 +209,9 @@ TEST_P(AttentionMlaTest, WritesWhatTheReferenceWrites) {
         const size_t skip = (64 - address % 64) % 64;
         write(MlaWriteArgs{x.data(), stride, x.data() + latent, stride, slots,
                            mla_layer_view(layout, 0, memory.data() + skip)});
-        return std::vector<std::byte>(memory.begin() + static_cast<std::ptrdiff_t>(skip),
-                                      memory.begin() + static_cast<std::ptrdiff_t>(skip) +
-                                          2 * layout.block_bytes);
+        return std::vector<std::byte>(
+            memory.begin() + static_cast<std::ptrdiff_t>(skip),
+            memory.begin() + static_cast<std::ptrdiff_t>(skip) + 2 * layout.block_bytes);
       };
       const auto expected =
           written([&](const MlaWriteArgs& args) { reference_mla_write(args, 0, kTokens); });
@@ -324,8 +324,7 @@ TEST(ReferenceMla, MutationsOfTheOrderAreSeen) {
 
 // What is never visible or selected is never read: rows that are poisoned change nothing.
 TEST(ReferenceMla, UnselectedRowsAreNotRead) {
-  const MlaCase c{
-      .latent = 32, .rope = 16, .num_heads = 3, .lengths = {{500, 1}}, .selected = 77};
+  const MlaCase c{.latent = 32, .rope = 16, .num_heads = 3, .lengths = {{500, 1}}, .selected = 77};
   MlaFixture fixture(c);
   const std::vector<float> expected = reference_output(fixture);
   std::vector<bool> chosen(501);
@@ -334,8 +333,8 @@ TEST(ReferenceMla, UnselectedRowsAreNotRead) {
   }
   for (int64_t p = 0; p <= 500; ++p) {
     if (chosen[static_cast<size_t>(p)]) continue;
-    std::byte* row = fixture.args.cache.row(fixture.sequences[0].block_table[p / 16],
-                                            static_cast<int>(p % 16));
+    std::byte* row =
+        fixture.args.cache.row(fixture.sequences[0].block_table[p / 16], static_cast<int>(p % 16));
     std::fill_n(row, fixture.args.cache.row_bytes(), std::byte{0xff});
   }
   for (const Isa isa : available_isas(detect_cpu_features())) {

@@ -70,8 +70,8 @@ MR_INLINE V16 load_elements(const std::byte* p) {
   return load(reinterpret_cast<const float*>(p));
 }
 
-// Expands one tile, a block of 16 elements of one entry at a time, and asks for the rows of the next
-// tile meanwhile. The score loop calls step() so that both hide behind its arithmetic.
+// Expands one tile, a block of 16 elements of one entry at a time, and asks for the rows of the
+// next tile meanwhile. The score loop calls step() so that both hide behind its arithmetic.
 template <DType kDType>
 class Expander {
  public:
@@ -225,8 +225,8 @@ struct MlaMergeStep {
 struct MlaValues {
   const float* tiles;  // expanded, tile_stride floats apart
   int64_t tile_stride;
-  const float* p;  // [tiles][16 entries][16 heads]
-  const float* c;  // [tiles][16]: factors of the sums before each tile
+  const float* p;    // [tiles][16 entries][16 heads]
+  const float* c;    // [tiles][16]: factors of the sums before each tile
   uint32_t rescale;  // bit t: some factor of tile t is not 1
   const int* counts;
   int num_tiles;

@@ -1,5 +1,5 @@
-// Rounding of rows to the types of the caches, over V16. For files of one instruction set only, like
-// simd.h. A user need not use all of it.
+// Rounding of rows to the types of the caches, over V16. For files of one instruction set only,
+// like simd.h. A user need not use all of it.
 #pragma once
 
 #include "kernels/simd_math.h"
