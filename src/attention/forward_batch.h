@@ -5,6 +5,7 @@
 #include <span>
 
 #include "kernels/attention_gqa.h"
+#include "tensor/token_layout.h"
 
 namespace millrace {
 
@@ -12,6 +13,7 @@ namespace millrace {
 // sequence.
 struct ForwardBatch {
   int64_t num_tokens = 0;
+  TokenLayout tokens;                     // of the rows below
   const int32_t* token_ids = nullptr;     // [num_tokens]
   const int32_t* positions = nullptr;     // [num_tokens], from 0 within each sequence
   const int64_t* slot_mapping = nullptr;  // [num_tokens], block * block_size + offset

@@ -1,5 +1,7 @@
 #include "attention/mla_attention.h"
 
+#include <algorithm>
+
 namespace millrace {
 namespace {
 
@@ -22,6 +24,26 @@ void add_items(Program& program, const char* label, std::span<const Item> items,
   if (items.empty()) return;
   program.add<ItemsStep<Args, Item>>(label, {static_cast<int64_t>(items.size()), 1},
                                      run_items<Args, Item>, step, cost);
+}
+
+// In place of IndexerKernels::run_item, for tests (MlaShape::recent_keys).
+void select_recent(const IndexerArgs& args, const IndexItem& item, std::byte*) {
+  const AttentionSequence& sequence = args.sequences[item.sequence];
+  for (int32_t i = item.token_begin; i < item.token_begin + item.num_tokens; ++i) {
+    const auto end = static_cast<int32_t>(sequence.num_computed + i + 1);
+    const int32_t begin = std::max(0, end - args.topk);
+    const int64_t token = sequence.query_start + i;
+    int32_t* to = args.positions + token * args.selection_stride;
+    int32_t* leaf_begin = args.leaf_begin + 17 * token;
+    int32_t count = 0;
+    for (int32_t leaf = 0; leaf < 16; ++leaf) {
+      leaf_begin[leaf] = count;
+      for (int32_t p = begin; p < end; ++p) {
+        if (p / 16 % 16 == leaf) to[count++] = p;
+      }
+    }
+    leaf_begin[16] = count;
+  }
 }
 
 Result<> grow(Buffer& buffer, int64_t bytes) {
@@ -59,9 +81,10 @@ void MlaAttention::record_indexer(Program& program, const IndexOperands& operand
                             .leaf_begin = out.leaf_begin,
                             .workspace = index_workspace_.data()};
   const int64_t key_bytes = int64_t{shape_.index_dim} * size_of(operands.cache.index_dtype);
+  const auto run_item = shape_.recent_keys ? select_recent : kernels.run_item;
   program.need_scratch(index_plan_.scratch_bytes);
   add_items<IndexerArgs, IndexItem>(
-      program, "indexer", index_plan_.items, {args, kernels.run_item, index_plan_.items.data()},
+      program, "indexer", index_plan_.items, {args, run_item, index_plan_.items.data()},
       {.multiply_adds = index_plan_.multiply_adds,
        .cache_bytes = static_cast<double>(index_plan_.keys_read * key_bytes)});
   add_items<IndexerArgs, IndexMerge>(program, "indexer merge", index_plan_.merges,

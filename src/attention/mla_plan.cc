@@ -147,7 +147,7 @@ void plan_indexer(const MlaPlanInput& input, IndexPlan& plan) {
   }
   plan.selection_stride = divide_up(std::min<int64_t>(shape.topk, longest), 16) * 16;
   const int64_t wanted_items = input.num_threads == 1 ? 1 : input.num_threads * kItemsPerThread;
-  const bool split = whole_items < wanted_items;
+  const bool split = whole_items < wanted_items && !shape.recent_keys;
   const int64_t wanted_parts = divide_up(wanted_items, std::max<int64_t>(1, num_tokens));
   int64_t most_parts = 1;
   for (size_t i = 0; i < input.sequences.size(); ++i) {

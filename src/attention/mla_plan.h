@@ -23,6 +23,7 @@ struct MlaShape {
   int topk = 0;
   int index_heads = 0;
   int index_dim = 0;
+  bool recent_keys = false;  // for tests: the most recent keys in place of the best
 };
 
 // Tokens that are taken at once, so that absorbed queries and latent outputs stay bounded: queries

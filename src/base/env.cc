@@ -17,6 +17,7 @@ std::optional<std::string> isa() { return get("MILLRACE_ISA"); }
 std::optional<std::string> models_dir() { return get("MILLRACE_MODELS"); }
 std::optional<std::string> log_level() { return get("MILLRACE_LOG"); }
 std::optional<std::string> fuzz_seconds() { return get("MILLRACE_FUZZ_SECONDS"); }
+std::optional<std::string> test_selection() { return get("MILLRACE_TEST_SELECTION"); }
 std::optional<std::string> home() { return get("HOME"); }
 std::optional<std::string> cache_home() { return get("XDG_CACHE_HOME"); }
 

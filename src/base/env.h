@@ -20,6 +20,10 @@ std::optional<std::string> log_level();
 // the saved corpus and a short run.
 std::optional<std::string> fuzz_seconds();
 
+// MILLRACE_TEST_SELECTION: for tests only. "recent": sparse attention takes the most recent keys in
+// place of those that the indexer finds best, so that a test can show that it would notice.
+std::optional<std::string> test_selection();
+
 // HOME, or nothing.
 std::optional<std::string> home();
 

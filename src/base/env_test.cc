@@ -37,6 +37,7 @@ TEST(Env, EachFunctionReadsItsVariable) {
       {"XDG_CACHE_HOME", cache_home},
       {"HOME", home},
       {"MILLRACE_FUZZ_SECONDS", fuzz_seconds},
+      {"MILLRACE_TEST_SELECTION", test_selection},
   };
   for (const auto& [name, read] : table) {
     Variable variable(name);

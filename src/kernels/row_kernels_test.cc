@@ -146,7 +146,8 @@ TEST_P(RowKernelsTest, ExpertCombine) {
           std::sort(experts.begin() + t * k, experts.begin() + (t + 1) * k);
         }
         std::vector<int32_t> rows(chosen.size());
-        for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int32_t>(rows.size() - 1 - i);
+        for (size_t i = 0; i < rows.size(); ++i)
+          rows[i] = static_cast<int32_t>(rows.size() - 1 - i);
         const auto weights = random_values(chosen.size(), 25);
         const auto out = random_values(chosen.size() * kColumns, 26);
         const auto shared = random_values(kTokens * kColumns, 27);

@@ -7,12 +7,13 @@
 namespace millrace {
 namespace {
 
-MlaShape mla_shape(const ModelConfig& config) {
+MlaShape mla_shape(const ModelConfig& config, const Execution& execution) {
   const MlaConfig& mla = *config.mla;
   MlaShape shape = {.num_heads = config.num_heads,
                     .latent = mla.kv_lora_rank,
                     .rope = mla.qk_rope_head_dim,
-                    .scale = mla.softmax_scale};
+                    .scale = mla.softmax_scale,
+                    .recent_keys = execution.recent_keys};
   if (config.indexer) {
     shape.topk = config.indexer->topk;
     shape.index_heads = config.indexer->num_heads;
@@ -46,7 +47,7 @@ DeepseekModel::DeepseekModel(const ModelConfig& config, const Execution& executi
       scaled_eps_(config.rms_norm_eps / (divisor_ * divisor_)),
       weights_(std::move(weights)),
       head_{.matrix = weights_.head},
-      mla_(mla_shape(config), execution.isa),
+      mla_(mla_shape(config, execution), execution.isa),
       attention_(attention_blocks(weights_, config_, execution_)),
       moe_shape_(moe_shape(config_, divisor_)),
       moe_(moe_blocks(weights_, moe_shape_, execution_)) {}

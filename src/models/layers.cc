@@ -153,8 +153,10 @@ void ActivationKinds::add(ActivationKind kind) {
   kinds_[static_cast<size_t>(count_++)] = kind;
 }
 
-PackedRows::PackedRows(const Execution& execution, int64_t count, int64_t width,
-                       const ActivationKinds& kinds, Arena& arena) {
+PackedRows::PackedRows(const Execution& execution, const TokenLayout& tokens, int64_t width,
+                       const ActivationKinds& kinds, Arena& arena)
+    : tokens_(tokens) {
+  const int64_t count = tokens.rows();
   for (const ActivationKind kind : kinds.list()) {
     std::byte* data = arena.allocate_bytes(count * packed_row_bytes(kind, width));
     forms_[static_cast<size_t>(num_forms_++)] =
@@ -183,13 +185,15 @@ ActivationKind LayerRecorder::gated_kind(const Linear& gate, const Linear& up) c
   return kind_of(gate) == kind_of(up) ? kind_of(gate) : ActivationKind::kF32;
 }
 
-Rows LayerRecorder::rows(int64_t count, int64_t width) {
-  return {.values = scope_.arena.allocate<float>(count * width), .count = count, .width = width};
+Rows LayerRecorder::rows(const TokenLayout& tokens, int64_t width) {
+  return {.values = scope_.arena.allocate<float>(tokens.rows() * width),
+          .tokens = tokens,
+          .width = width};
 }
 
 Rows LayerRecorder::embed(const PackedMatrix& embedding) {
-  const Rows out = rows(scope_.batch.num_tokens, embedding.k);
-  scope_.program.add<EmbedStep>("embedding", {out.count, kRowRun}, run_embed,
+  const Rows out = rows(scope_.batch.tokens, embedding.k);
+  scope_.program.add<EmbedStep>("embedding", {out.count(), kRowRun}, run_embed,
                                 {.embedding = embedding,
                                  .token_ids = scope_.batch.token_ids,
                                  .out = out.values,
@@ -209,8 +213,10 @@ PackedRows LayerRecorder::norm_and_keep(const Rows& x, const Norm& norm,
 
 PackedRows LayerRecorder::norm_pack(const Rows& x, const NormPack& how,
                                     const ActivationKinds& kinds) {
-  const int64_t count = how.selected != nullptr ? how.num_selected : x.count;
-  const PackedRows packed(execution_, count, x.width, kinds, scope_.arena);
+  // Selected rows (those that need logits) are nobody's shard.
+  const TokenLayout tokens =
+      how.selected != nullptr ? TokenLayout::replicated(how.num_selected) : x.tokens;
+  const PackedRows packed(execution_, tokens, x.width, kinds, scope_.arena);
   NormPackStep step = {.norm = {.x = x.values,
                                 .x_stride = x.width,
                                 .weight = how.norm.weight,
@@ -260,12 +266,18 @@ void LayerRecorder::matmul_step(const char* label, std::span<const MatmulArgs> m
   scope_.program.add<MatmulStep>(label, {num_items, 1}, run_matmuls, step, cost);
 }
 
+void LayerRecorder::check_layouts(const char* label, const TokenLayout& a, const TokenLayout& b) {
+  MR_CHECK(a == b, "{}: rows of one layout ({}) meet rows of another ({})", label, describe(a),
+           describe(b));
+}
+
 void LayerRecorder::project(const char* label, const PackedRows& x,
                             std::span<const Projection> projections) {
   std::array<MatmulArgs, kMostMatmuls> matmuls;
   MR_CHECK(projections.size() <= kMostMatmuls);
   for (size_t i = 0; i < projections.size(); ++i) {
     const Projection& projection = projections[i];
+    check_layouts(label, x.tokens(), projection.out.tokens);
     MatmulArgs args = matmul_args(x, *projection.linear, kind_of(*projection.linear));
     if (!projection.round) args.round = DType::kF32;
     args.out =
@@ -278,6 +290,7 @@ void LayerRecorder::project(const char* label, const PackedRows& x,
 
 void LayerRecorder::project_residual(const char* label, const PackedRows& x, const Linear& linear,
                                      const RowParallel& parallel, const Rows& residual) {
+  check_layouts(label, x.tokens(), residual.tokens);
   MatmulArgs args = matmul_args(x, linear, kind_of(linear));
   args.leaves = &parallel.leaves;
   args.leaf_scale = parallel.leaf_scale;
@@ -289,6 +302,7 @@ void LayerRecorder::project_residual(const char* label, const PackedRows& x, con
 
 void LayerRecorder::project_unrounded(const char* label, const PackedRows& x, const Linear& linear,
                                       const RowParallel& parallel, const Rows& out) {
+  check_layouts(label, x.tokens(), out.tokens);
   MatmulArgs args = matmul_args(x, linear, kind_of(linear));
   args.leaves = &parallel.leaves;
   args.leaf_scale = parallel.leaf_scale;
@@ -309,7 +323,7 @@ void LayerRecorder::mlp_residual(const MlpWeights& weights, const Norm& norm_of,
 
 Rows LayerRecorder::gated(const PackedRows& x, const Linear& gate, const Linear& up) {
   MatmulArgs args = matmul_args(x, gate, gated_kind(gate, up));
-  const Rows out = rows(args.input.rows, gate.matrix.n);
+  const Rows out = rows(x.tokens(), gate.matrix.n);
   args.up = &up.matrix;
   args.up_bias = up.bias;
   args.epilogue = Epilogue::kSiluMul;
@@ -335,6 +349,8 @@ LayerRecorder::RopeTable LayerRecorder::rope_table(std::span<const float> inv_fr
 }
 
 void LayerRecorder::rotate_and_cache(const QkvStep& step, const ModelConfig& config) {
+  // Slots, positions and block tables are the batch's.
+  check_layouts("rope and cache", step.qkv.tokens, scope_.batch.tokens);
   const int64_t width = step.qkv.width;
   float* q = step.qkv.values;
   float* k = q == nullptr ? nullptr : q + config.q_size();
@@ -362,7 +378,7 @@ void LayerRecorder::rotate_and_cache(const QkvStep& step, const ModelConfig& con
                     .sin = step.table.sin,
                     .dtype = execution_.dtype};
   };
-  scope_.program.add<RotateStep>("rope and cache", {step.qkv.count, kRowRun}, run_rotate,
+  scope_.program.add<RotateStep>("rope and cache", {step.qkv.count(), kRowRun}, run_rotate,
                                  {.kernels = &row_kernels(execution_.isa),
                                   .q_norm = head_norm(q, step.q_norm, config.num_heads),
                                   .k_norm = head_norm(k, step.k_norm, config.num_kv_heads),
@@ -377,7 +393,7 @@ void LayerRecorder::rotate_and_cache(const QkvStep& step, const ModelConfig& con
 }
 
 void LayerRecorder::scale(const Rows& x, float factor) {
-  scope_.program.add<ScaleStep>("scale", {x.count, kRowRun}, run_scale,
+  scope_.program.add<ScaleStep>("scale", {x.count(), kRowRun}, run_scale,
                                 {.round = {.x = x.values,
                                            .stride = x.width,
                                            .n = x.width,
@@ -388,7 +404,7 @@ void LayerRecorder::scale(const Rows& x, float factor) {
 
 const float* LayerRecorder::logits(const Rows& x, const Norm& norm_of, const Linear& head) {
   const ForwardBatch& batch = scope_.batch;
-  const Rows out = rows(batch.num_logits, head.matrix.n);
+  const Rows out = rows(TokenLayout::replicated(batch.num_logits), head.matrix.n);
   if (batch.num_logits == 0) return out.values;
   const PackedRows h = norm(x, norm_of, kinds({&head}), batch.logits_rows, batch.num_logits);
   const Projection projection[] = {{.linear = &head, .out = out, .round = false}};
@@ -398,8 +414,8 @@ const float* LayerRecorder::logits(const Rows& x, const Norm& norm_of, const Lin
 
 void LayerRecorder::dump_hidden(const Rows& x, int64_t layer, float factor) {
   if (scope_.hidden_dump == nullptr) return;
-  float* to = scope_.hidden_dump + layer * x.count * x.width;
-  scope_.program.add<CopyStep>("dump", {x.count, kRowRun}, run_copy,
+  float* to = scope_.hidden_dump + layer * x.count() * x.width;
+  scope_.program.add<CopyStep>("dump", {x.count(), kRowRun}, run_copy,
                                {.from = x.values, .to = to, .width = x.width, .factor = factor});
 }
 

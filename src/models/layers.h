@@ -9,19 +9,22 @@
 #include "kernels/activations.h"
 #include "kernels/matmul.h"
 #include "models/model.h"
+#include "tensor/token_layout.h"
 #include "weights/model_weights.h"
 
 namespace millrace {
 
-// Rows of fp32 activations in the arena, one a token.
+// Rows of fp32 activations in the arena, and which tokens they are.
 struct Rows {
-  float* values = nullptr;  // [count][width]
-  int64_t count = 0;
+  float* values = nullptr;  // [count()][width]
+  TokenLayout tokens;
   int64_t width = 0;
 
+  int64_t count() const { return tokens.rows(); }
   // Rows [begin, end); null stays null.
   Rows slice(int64_t begin, int64_t end) const {
-    return {values == nullptr ? nullptr : values + begin * width, end - begin, width};
+    return {values == nullptr ? nullptr : values + begin * width, tokens.rows_between(begin, end),
+            width};
   }
 };
 
@@ -41,8 +44,10 @@ class ActivationKinds {
 // Rows packed for the matmuls that read them, in as many kinds as those ask for.
 class PackedRows {
  public:
-  PackedRows(const Execution& execution, int64_t count, int64_t width, const ActivationKinds& kinds,
-             Arena& arena);
+  PackedRows(const Execution& execution, const TokenLayout& tokens, int64_t width,
+             const ActivationKinds& kinds, Arena& arena);
+
+  const TokenLayout& tokens() const { return tokens_; }
 
   // The form of a kind that the rows were packed in.
   const PackedActivations& form(ActivationKind kind) const;
@@ -51,6 +56,7 @@ class PackedRows {
   }
 
  private:
+  TokenLayout tokens_;
   std::array<PackedActivations, kNumActivationKinds> forms_{};
   int num_forms_ = 0;
 };
@@ -58,13 +64,14 @@ class PackedRows {
 // The matmul kernels that an execution uses.
 const MatmulKernels& kernels_of(const Execution& execution);
 
-// Records layers into one forward. Holds references only: make one per forward.
+// Records layers into one forward. Holds references only: make one per forward. Where rows meet
+// rows, their token layouts are compared; that they differ is an internal error that names both.
 class LayerRecorder {
  public:
   LayerRecorder(const ForwardScope& scope, const Execution& execution)
       : scope_(scope), execution_(execution) {}
 
-  Rows rows(int64_t count, int64_t width);
+  Rows rows(const TokenLayout& tokens, int64_t width);
 
   // The embeddings of the batch's tokens, rounded.
   Rows embed(const PackedMatrix& embedding);
@@ -145,6 +152,7 @@ class LayerRecorder {
 
   ActivationKind kind_of(const PackedMatrix& matrix) const;
   ActivationKind kind_of(const Linear& linear) const { return kind_of(linear.matrix); }
+  static void check_layouts(const char* label, const TokenLayout& a, const TokenLayout& b);
   const ForwardScope& scope() const { return scope_; }
   const Execution& execution() const { return execution_; }
 

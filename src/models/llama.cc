@@ -58,7 +58,7 @@ void LlamaModel::attention(LayerRecorder& layers, const ForwardScope& scope, int
   const PackedRows h = layers.norm(x, {.weight = layer.input_norm, .eps = config_.rms_norm_eps},
                                    layers.kinds({&layer.gqa.q, &layer.gqa.k, &layer.gqa.v}));
   // q and k are rounded after RoPE, v when it is written to the cache.
-  const Rows qkv = layers.rows(x.count, q_size + 2 * kv_size);
+  const Rows qkv = layers.rows(x.tokens, q_size + 2 * kv_size);
   const LayerRecorder::Projection projections[] = {
       {.linear = &layer.gqa.q, .out = qkv, .column = 0, .round = false},
       {.linear = &layer.gqa.k, .out = qkv, .column = q_size, .round = false},
@@ -71,7 +71,7 @@ void LlamaModel::attention(LayerRecorder& layers, const ForwardScope& scope, int
                            .cache = cache},
                           config_);
 
-  const Rows out = layers.rows(x.count, q_size);
+  const Rows out = layers.rows(x.tokens, q_size);
   gqa_.record(scope.program, {.q = qkv.values,
                               .q_stride = qkv.width,
                               .cache = cache,

@@ -160,12 +160,12 @@ MlaBlock::Projected MlaBlock::project(LayerRecorder& layers, const Rows& x, floa
   const bool has_indexer = indexer.q.matrix.n > 0;
   const bool low_rank = mla_.q_lora_rank > 0;
   Projected rows;
-  rows.q = layers.rows(x.count, config_.num_heads * mla_.qk_head_dim());
-  rows.kv = layers.rows(x.count, mla_.row_size());
+  rows.q = layers.rows(x.tokens, config_.num_heads * mla_.qk_head_dim());
+  rows.kv = layers.rows(x.tokens, mla_.row_size());
   if (has_indexer) {
-    rows.index_q = layers.rows(x.count, indexer.q.matrix.n);
-    rows.index_k = layers.rows(x.count, indexer.k.matrix.n);
-    rows.index_weights = layers.rows(x.count, indexer.head_weights.matrix.n);
+    rows.index_q = layers.rows(x.tokens, indexer.q.matrix.n);
+    rows.index_k = layers.rows(x.tokens, indexer.k.matrix.n);
+    rows.index_weights = layers.rows(x.tokens, indexer.head_weights.matrix.n);
   }
 
   ActivationKinds kinds = layers.kinds({low_rank ? &weights_.q_a : &weights_.q_b, &weights_.kv_a});
@@ -176,7 +176,7 @@ MlaBlock::Projected MlaBlock::project(LayerRecorder& layers, const Rows& x, floa
   const PackedRows h = layers.norm(x, {.weight = input_norm_, .eps = norm_eps}, kinds);
   std::array<LayerRecorder::Projection, 4> down;
   size_t count = 0;
-  const Rows q_latent = layers.rows(low_rank ? x.count : 0, mla_.q_lora_rank);
+  const Rows q_latent = layers.rows(x.tokens, mla_.q_lora_rank);
   if (low_rank) {
     down[count++] = {.linear = &weights_.q_a, .out = q_latent};
   } else {
@@ -205,6 +205,8 @@ void MlaBlock::rotate_and_write(LayerRecorder& layers, const MlaForward& forward
                                 const MlaLayerView& cache, const Projected& rows) const {
   const ForwardBatch& batch = layers.scope().batch;
   const RopeConfig& config = config_.rope;
+  // Slots, positions and block tables are the batch's.
+  LayerRecorder::check_layouts("rope and cache", rows.kv.tokens, batch.tokens);
   const auto rope = [&](const Rows& x, int64_t column, int num_heads, int head_dim,
                         bool interleaved) {
     return RopeArgs{.x = x.values == nullptr ? nullptr : x.values + column,
@@ -278,7 +280,7 @@ void MlaBlock::rotate_and_write(LayerRecorder& layers, const MlaForward& forward
                         .slot_mapping = batch.slot_mapping,
                         .cache = cache};
   }
-  layers.scope().program.add<RotateStep>("rope and cache", {kv.count, kRowRun}, run_rotate, step);
+  layers.scope().program.add<RotateStep>("rope and cache", {kv.count(), kRowRun}, run_rotate, step);
 }
 
 // Steps 3 (absorption), 7 and 8 for a round of tokens.
@@ -291,8 +293,8 @@ void MlaBlock::attend(LayerRecorder& layers, MlaForward& forward, const MlaLayer
   const int64_t runs = (tokens + kPackTokens - 1) / kPackTokens;
   const int64_t heads = config_.num_heads;
   const Rows q = rows.q.slice(round.token_begin, round.token_end);
-  const Rows absorbed = layers.rows(tokens, heads * mla_.row_size());
-  const Rows latents = layers.rows(tokens, heads * mla_.kv_lora_rank);
+  const Rows absorbed = layers.rows(q.tokens, heads * mla_.row_size());
+  const Rows latents = layers.rows(q.tokens, heads * mla_.kv_lora_rank);
   program.need_scratch(scratch_bytes_);
 
   GroupedMatmulArgs k_up = per_head(weights_.k_up, tokens);
@@ -346,7 +348,7 @@ void MlaBlock::attend(LayerRecorder& layers, MlaForward& forward, const MlaLayer
 
 Rows MlaBlock::record(LayerRecorder& layers, MlaForward& forward, const MlaLayerView& cache,
                       const Rows& x, float norm_eps) const {
-  const Rows out = layers.rows(x.count, config_.o_size());
+  const Rows out = layers.rows(x.tokens, config_.o_size());
   const Projected rows = project(layers, x, norm_eps);
   // 4, 5: RoPE on the rope parts; latent, rope key and index key into the cache.
   rotate_and_write(layers, forward, cache, rows);

@@ -22,6 +22,7 @@ struct Execution {
   bool int8_activations = false;  // for quantised weights
   bool bf16_class = false;        // bf16 weights by bf16 dot products
   int num_threads = 1;
+  bool recent_keys = false;  // for tests: sparse attention takes the most recent keys
 };
 
 // Where a forward is recorded, and on what.

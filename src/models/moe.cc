@@ -160,12 +160,12 @@ void MoeBlock::record(LayerRecorder& layers, const LayerRecorder::Norm& norm, co
   const int64_t row_bytes = shape_.config->experts_per_token *
                             (x.width + shape_.config->intermediate_size) * int64_t{sizeof(float)};
   const int64_t most = std::max(kLeastRoundTokens, kRoundBytes / row_bytes);
-  const int64_t rounds = (x.count + most - 1) / most;
+  const int64_t rounds = (x.count() + most - 1) / most;
   Arena& arena = layers.scope().arena;
   for (int64_t r = 0; r < rounds; ++r) {
     const int64_t mark = arena.mark();
-    const int64_t begin = x.count * r / rounds;
-    record_round(layers, norm, x.slice(begin, x.count * (r + 1) / rounds));
+    const int64_t begin = x.count() * r / rounds;
+    record_round(layers, norm, x.slice(begin, x.count() * (r + 1) / rounds));
     arena.release(mark);
   }
 }
@@ -177,15 +177,15 @@ void MoeBlock::record_round(LayerRecorder& layers, const LayerRecorder::Norm& no
   Program& program = layers.scope().program;
   Arena& arena = layers.scope().arena;
   const int64_t k = config.experts_per_token;
-  const int64_t assignments = x.count * k;
+  const int64_t assignments = x.count() * k;
   const bool has_shared = weights_.shared.gate.matrix.n > 0;
 
   ActivationKinds kinds = layers.kinds({&weights_.router});
   if (has_shared) kinds.add(layers.gated_kind(weights_.shared.gate, weights_.shared.up));
-  const Rows h = layers.rows(x.count, x.width);
+  const Rows h = layers.rows(x.tokens, x.width);
   const PackedRows packed = layers.norm_and_keep(x, norm, kinds, h);
 
-  const Rows logits = layers.rows(x.count, config.num_experts);
+  const Rows logits = layers.rows(x.tokens, config.num_experts);
   const LayerRecorder::Projection router[] = {
       {.linear = &weights_.router, .out = logits, .round = false}};
   layers.project("router", packed, router);
@@ -193,7 +193,7 @@ void MoeBlock::record_round(LayerRecorder& layers, const LayerRecorder::Norm& no
   auto* experts = arena.allocate<int32_t>(assignments);
   auto* expert_weights = arena.allocate<float>(assignments);
   program.need_scratch(router_scratch_bytes(config.num_experts, config.num_groups));
-  program.add<RouteStep>("choose experts", {x.count, 1}, run_route,
+  program.add<RouteStep>("choose experts", {x.count(), 1}, run_route,
                          {.args = {.kernels = &row_kernels(execution_.isa),
                                    .logits = logits.values,
                                    .num_experts = config.num_experts,
@@ -225,7 +225,9 @@ void MoeBlock::record_round(LayerRecorder& layers, const LayerRecorder::Norm& no
                           .group = group_ids,
                           .row_begin = row_begin});
 
-  const Rows columns = layers.rows(assignments, config.intermediate_size);
+  // Rows sorted by expert are no run of tokens.
+  const TokenLayout by_expert = TokenLayout::replicated(assignments);
+  const Rows columns = layers.rows(by_expert, config.intermediate_size);
   GroupedMatmulArgs first = gate_up(gate_kind_);
   first.routed = groups;
   first.shared.out = columns.values;
@@ -237,7 +239,7 @@ void MoeBlock::record_round(LayerRecorder& layers, const LayerRecorder::Norm& no
   program.add<GroupedMatmulArgs>("experts gate_up", {grouped_matmul_items(first), 1}, run_grouped,
                                  first, cost_of(first, assignments));
 
-  const Rows out = layers.rows(assignments, x.width);
+  const Rows out = layers.rows(by_expert, x.width);
   GroupedMatmulArgs second = down(down_kind_);
   second.routed = groups;
   second.shared.out = out.values;
@@ -250,14 +252,14 @@ void MoeBlock::record_round(LayerRecorder& layers, const LayerRecorder::Norm& no
 
   Rows shared;
   if (has_shared) {
-    shared = layers.rows(x.count, x.width);
+    shared = layers.rows(x.tokens, x.width);
     const MlpWeights& mlp = weights_.shared;
     const Rows gated = layers.gated(packed, mlp.gate, mlp.up);
     layers.project_unrounded("shared down", layers.pack(gated, layers.kinds({&mlp.down})), mlp.down,
                              {shape_.shared_leaves, shape_.leaf_scale}, shared);
   }
   const int64_t pieces = (x.width + kCombineColumns - 1) / kCombineColumns;
-  program.add<CombineStep>("sum of experts", {x.count * pieces, 1}, run_combine,
+  program.add<CombineStep>("sum of experts", {x.count() * pieces, 1}, run_combine,
                            {.args = {.expert_out = out.values,
                                      .experts = experts,
                                      .weights = expert_weights,

@@ -25,6 +25,7 @@ Result<Execution> resolve_execution(const EngineConfig& engine, int threads) {
   execution.int8_activations = resolve_int8_activations(engine, WeightFormat::kQ8_0);
   execution.bf16_class = engine.numeric_class == NumericClass::kBF16;
   execution.num_threads = threads;
+  execution.recent_keys = env::test_selection() == "recent";
   if (execution.bf16_class && (execution.isa != Isa::kAvx512Vnni || !features.avx512_bf16)) {
     return fail(
         "--numeric-class bf16 needs a CPU with AVX-512 BF16 dot products and the kernels "

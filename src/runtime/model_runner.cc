@@ -93,6 +93,7 @@ void ModelRunner::lay_out_batch(const StepInput& input) {
     }
   }
   batch_ = {.num_tokens = static_cast<int64_t>(token_ids_.size()),
+            .tokens = TokenLayout::replicated(static_cast<int64_t>(token_ids_.size())),
             .token_ids = token_ids_.data(),
             .positions = positions_.data(),
             .slot_mapping = slot_mapping_.data(),

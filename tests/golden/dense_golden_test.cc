@@ -27,8 +27,7 @@ TEST_P(DenseGolden, LogitsAndGreedyInFloat32) {
     ASSERT_TRUE(results) << results.error().message;
     for (size_t i = 0; i < prompts.size(); ++i) {
       const GoldenPrompt& expected = golden->prompts[i];
-      EXPECT_LE(max_abs_difference((*results)[i].logits, expected.logits),
-                4 * GetParam().f32_error)
+      EXPECT_LE(max_abs_difference((*results)[i].logits, expected.logits), 4 * GetParam().f32_error)
           << "prompt " << i;
       ASSERT_EQ(expected.greedy.size(), static_cast<size_t>(kNumGreedy));
       EXPECT_EQ((*results)[i].greedy, expected.greedy) << "prompt " << i;
@@ -44,8 +43,7 @@ TEST_P(DenseGolden, GreedyInSixteenBits) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     EngineConfig engine = forward_config(prompts, kNumGreedy);
     engine.dtype = dtype;
-    const auto results =
-        run_prompts(golden->folder, engine, prompts, {.num_greedy = kNumGreedy});
+    const auto results = run_prompts(golden->folder, engine, prompts, {.num_greedy = kNumGreedy});
     ASSERT_TRUE(results) << results.error().message;
     for (size_t i = 0; i < prompts.size(); ++i) {
       EXPECT_EQ((*results)[i].greedy, golden->prompts[i].greedy)
@@ -54,8 +52,8 @@ TEST_P(DenseGolden, GreedyInSixteenBits) {
   }
 }
 
-// One matrix of each weight format, expanded exactly; expected values in float64 from the weights as
-// another implementation dequantises them (make_mixed_gguf.py).
+// One matrix of each weight format, expanded exactly; expected values in float64 from the weights
+// as another implementation dequantises them (make_mixed_gguf.py).
 TEST(MixedFormats, LogitsAndGreedyInExactMode) {
   constexpr int64_t kGreedy = 16;
   const auto golden = read_golden_case("mixed_formats");

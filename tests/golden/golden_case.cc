@@ -35,6 +35,17 @@ Result<GoldenCase> read_golden_case(const std::string& name) {
     MR_ASSIGN(prompt.ids, read_vector<int32_t>(file, fmt::format("ids_{}", i)));
     MR_ASSIGN(prompt.logits, read_vector<float>(file, fmt::format("logits_{}", i)));
     MR_ASSIGN(prompt.greedy, read_vector<int32_t>(file, fmt::format("greedy_{}", i)));
+    for (int l = 0; file.find(fmt::format("topk_{}_{}", i, l)) != nullptr; ++l) {
+      MR_ASSIGN(prompt.topk.emplace_back(),
+                read_vector<int32_t>(file, fmt::format("topk_{}_{}", i, l)));
+      // Layers that share a selection share its gap.
+      const std::string gap = fmt::format("topk_gap_{}_{}", i, l);
+      if (file.find(gap) != nullptr) {
+        MR_ASSIGN(prompt.topk_gap.emplace_back(), read_vector<float>(file, gap));
+      } else {
+        prompt.topk_gap.push_back(prompt.topk_gap.back());
+      }
+    }
     golden.prompts.push_back(std::move(prompt));
   }
   if (golden.prompts.empty()) return fail("{}: no prompts", golden.folder);

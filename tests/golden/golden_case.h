@@ -16,6 +16,10 @@ struct GoldenPrompt {
   std::vector<int32_t> ids;
   std::vector<float> logits;    // [ids][vocab]
   std::vector<int32_t> greedy;  // continuation
+  // By layer, of sparse models: [ids][min(index_topk, ids)] positions ascending, then -1, and the
+  // gap between the last score that was chosen and the next.
+  std::vector<std::vector<int32_t>> topk;
+  std::vector<std::vector<float>> topk_gap;
 };
 
 struct GoldenCase {

@@ -1,8 +1,8 @@
 // SmolLM2-135M-Instruct (Q4_1) against transformers on the dequantised weights, in exact mode.
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <fstream>
-
-#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "golden_case.h"

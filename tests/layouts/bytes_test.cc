@@ -1,5 +1,6 @@
 // Whole models give the same bytes whatever the threads, batch, chunks, block size and instruction
-// set: for each type of activations and cache, in exact and int8 mode.
+// set: for each type of activations and cache, in exact and int8 mode; of indexers, each type of
+// keys.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -22,6 +23,7 @@ struct Arithmetic {
   DType kv_cache_dtype = DType::kF32;
   ActivationQuantization quantization = ActivationQuantization::kNone;
   NumericClass numeric_class = NumericClass::kF32;
+  DType indexer_dtype = DType::kI8;
 };
 
 std::ostream& operator<<(std::ostream& out, const Arithmetic& a) { return out << a.name; }
@@ -56,6 +58,7 @@ std::string run(const GoldenCase& golden, const std::vector<std::vector<int32_t>
   engine.kv_cache_dtype = arithmetic.kv_cache_dtype;
   engine.activation_quantization = arithmetic.quantization;
   engine.numeric_class = arithmetic.numeric_class;
+  engine.indexer_dtype = arithmetic.indexer_dtype;
   engine.threads = layout.threads;
   engine.block_size = layout.block_size;
   engine.num_blocks = blocks_for_prompts(prompts, kNumGreedy, layout.block_size);
@@ -148,6 +151,19 @@ std::vector<Arithmetic> arithmetics() {
                  ActivationQuantization::kInt8, NumericClass::kBF16});
   all.push_back({"qwen2", "qwen2", DType::kBF16, DType::kI8});
   all.push_back({"qwen3", "qwen3", DType::kF16, DType::kF16});
+  // Mixtures of experts, latent attention, sparse attention with each type of index keys.
+  const auto none = ActivationQuantization::kNone;
+  const auto f32_class = NumericClass::kF32;
+  all.push_back({"qwen3_moe", "qwen3_moe", DType::kF32, DType::kF16});
+  all.push_back({"glm4_moe", "glm4_moe", DType::kBF16, DType::kI8});
+  all.push_back({"deepseek_v3", "deepseek_v3", DType::kF32, DType::kF32});
+  all.push_back({"deepseek_v3_fp16", "deepseek_v3", DType::kF16, DType::kI8});
+  all.push_back({"deepseek_v32", "deepseek_v32", DType::kF32, DType::kF16});
+  all.push_back(
+      {"glm_shared", "glm_moe_dsa_shared", DType::kF32, DType::kF32, none, f32_class, DType::kF32});
+  all.push_back({"glm_shared_bf16", "glm_moe_dsa_shared", DType::kBF16, DType::kBF16, none,
+                 f32_class, DType::kBF16});
+  all.push_back({"glm_fp16", "glm_moe_dsa_fp16", DType::kF16, DType::kI8});
   return all;
 }
 
