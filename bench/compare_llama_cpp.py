@@ -6,9 +6,11 @@
 
 Each measure is a process of its own, and the two programs alternate; a figure is the median of the
 runs. llama.cpp is measured with and without flash attention (and, for several sequences, with one
-cache for all and with one each); the fastest of these counts. A row passes if Millrace is at least
-`bar` times as fast. Peak memory passes if it is no more than llama.cpp's for the same work, and the
-start if the first token of SmolLM2 comes within 0.5 s of process start with a warm page cache.
+cache for all and with one each); the fastest of these counts, and those that are far behind in the first
+run are not run again. A row passes if Millrace is at least `bar` times as fast; the deepest row of sparse
+attention is held to a share of Millrace's own speed at a lesser depth. Peak memory passes if it is no more
+than llama.cpp's for the same work, and the start if the first token of SmolLM2 comes within 0.5 s of process
+start with a warm page cache.
 Exit codes: 0 every bar is met on a quiet machine, 1 one is not, the machine was busy or a run failed,
 2 wrong usage, 3 something is missing.
 """
@@ -29,6 +31,7 @@ from typing import Optional
 
 import footprint
 import make_bench_models
+import make_glm_dsa
 import peer_setup
 
 
@@ -36,17 +39,20 @@ import peer_setup
 class Row:
     """One line of the table: a measure on a file, and how many times llama.cpp it should be."""
     name: str
-    model: str  # "smollm2-q4_1" or one of make_bench_models.NAMES
+    model: str  # "smollm2-q4_1", or one of make_bench_models.NAMES or make_glm_dsa.NAMES
     measure: str  # "prefill" or "decode"
-    bar: float
+    bar: Optional[float]  # None: shown only
     depth: int = 0
     sequences: int = 1
     numeric_class: str = "f32"
     peer_model: str = ""  # llama.cpp's file, if it is another
+    most_runs: int = 0  # 0: as many as --runs says
+    own_row: str = ""  # Millrace is held to own_bar times its own speed in this row, too
+    own_bar: float = 0
 
     def describe(self):
         if self.measure == "prefill":
-            text = "prefill 512"
+            text = f"prefill {PREFILL_TOKENS}" + (f" at depth {self.depth}" if self.depth else "")
         elif self.sequences > 1:
             text = f"decode, {self.sequences} sequences, total"
         else:
@@ -54,6 +60,24 @@ class Row:
         if self.numeric_class != "f32":
             text += f", numeric class {self.numeric_class}"
         return text + (f" (llama.cpp: {self.peer_model})" if self.peer_model else "")
+
+
+PREFILL_TOKENS, DECODE_TOKENS = 512, 64
+
+
+def sparse_rows(heads, bars):
+    """The rows of a model with sparse attention; `bars` by measure and depth, None without bars.
+
+    Deep rows have fewer runs: to fill Millrace's cache takes longer than to measure.
+    """
+    def row(measure, depth, most_runs=0, **own):
+        name = f"glm-{heads}-{measure}" + (f"-{depth}" if depth else "")
+        bar = bars and bars.get((measure, depth))
+        return Row(name, make_glm_dsa.name_of(heads), measure, bar, depth, most_runs=most_runs, **own)
+
+    own = {"own_row": f"glm-{heads}-decode-4096", "own_bar": 0.75} if bars else {}
+    return [row("decode", 0), row("decode", 4096), row("decode", 16384, 3), row("decode", 32768, 2, **own),
+            row("prefill", 0), row("prefill", 4096), row("prefill", 16384, 3)]
 
 
 ROWS = [
@@ -71,8 +95,11 @@ ROWS = [
     Row("1b-q8_0-decode", "llama-1b-q8_0", "decode", 1.7),
     Row("q8_0-decode-16", "smollm2-q8_0", "decode", 3.0, sequences=16),
     Row("1b-q4_0-decode-16", "llama-1b-q4_0", "decode", 2.4, sequences=16),
+    *sparse_rows(16, {("decode", 0): 1.9, ("decode", 4096): 3.3, ("decode", 16384): 4.5,
+                      ("prefill", 0): 3.4, ("prefill", 4096): 5.5, ("prefill", 16384): 12}),
+    *sparse_rows(64, None),
 ]
-PREFILL_TOKENS, DECODE_TOKENS = 512, 64
+FAR_BEHIND = 0.8  # of llama.cpp's fastest way in the first run
 MOST_OTHER_WORK = 0.05  # of the processors
 MEMORY, FIRST_TOKEN = "memory", "first-token"  # what --rows selects beside the rows of speed
 
@@ -87,6 +114,8 @@ class Peer:
         self.command = [settings.python, peer_setup.RUNNER, row.measure, model, "--tokens", tokens,
                         "--depth", row.depth, "--sequences", row.sequences, "--threads",
                         settings.threads, *options]
+        if row.model in make_glm_dsa.NAMES:
+            self.command.append("--quick-fill")
 
     def run(self):
         return json.loads(peer_setup.run_process(self.command)[0])
@@ -167,30 +196,52 @@ class OtherWork:
         return max(0.0, busy - own) / (elapsed * os.cpu_count())
 
 
-def measure_row(row, settings, runs):
-    """Alternates the programs; gives the medians, every run, and how the row stands to its bar."""
-    other_work = OtherWork()
-    programs = [Peer(row, options, settings) for options in peer_ways(row)]
-    if settings.millrace:
-        programs.append(Millrace(row, settings))
+def run_in_turn(row, programs, runs):
+    """The samples of each program by name; the programs alternate."""
     samples = {program.name: [] for program in programs}
     for run in range(runs):
         for program in programs:
             samples[program.name].append(program.run())
             rate = samples[program.name][-1]["tokens_per_second"]
             peer_setup.say(f"{row.name} run {run + 1}/{runs}: {program.name}: {rate:.1f} tok/s")
+        peers = [program for program in programs if isinstance(program, Peer)]
+        fastest = max(samples[program.name][0]["tokens_per_second"] for program in peers)
+        programs = [program for program in programs if program not in peers or
+                    samples[program.name][0]["tokens_per_second"] >= FAR_BEHIND * fastest]
+    return samples
 
+
+def measure_row(row, settings, runs):
+    """Alternates the programs; gives the medians, every run, and how the row stands to its bar."""
+    other_work = OtherWork()
+    programs = [Peer(row, options, settings) for options in peer_ways(row)]
+    if settings.millrace:
+        programs.append(Millrace(row, settings))
+    samples = run_in_turn(row, programs, min(runs, row.most_runs or runs))
     rates = {name: statistics.median(sample["tokens_per_second"] for sample in values)
              for name, values in samples.items()}
-    best = max((name for name in rates if name != Millrace.name), key=rates.get)
+    most = max(map(len, samples.values()))
+    best = max((name for name, values in samples.items() if name != Millrace.name and len(values) == most),
+               key=rates.get)
     result = {"row": dataclasses.asdict(row), "llama_cpp": rates[best], "llama_cpp_way": best,
               "other_work": other_work.share(), "samples": samples}
     if settings.millrace:
         ratio = rates[Millrace.name] / rates[best]
         shares = [sample["share_of_bound"] for sample in samples[Millrace.name]]
-        result.update({"millrace": rates[Millrace.name], "ratio": ratio, "pass": ratio >= row.bar,
+        result.update({"millrace": rates[Millrace.name], "ratio": ratio,
+                       "pass": row.bar is None or ratio >= row.bar,
                        "share_of_bound": None if None in shares else statistics.median(shares)})
     return result
+
+
+def hold_to_own_rows(results):
+    """Compares rows with others of Millrace's own, where these were measured, too."""
+    by_name = {result["row"]["name"]: result for result in results if "millrace" in result}
+    for result in by_name.values():
+        other = by_name.get(result["row"]["own_row"])
+        if other:
+            result["own_ratio"] = result["millrace"] / other["millrace"]
+            result["pass"] = result["pass"] and result["own_ratio"] >= result["row"]["own_bar"]
 
 
 def verdict(passed):
@@ -202,7 +253,18 @@ def was_busy(result):
 
 
 def row_verdict(result):
+    if result["row"]["bar"] is None and "own_ratio" not in result:
+        return "-"
     return f"{verdict(result['pass'])}, but busy" if was_busy(result) else verdict(result["pass"])
+
+
+def bar_text(result):
+    """What the row is held to; of a row of Millrace's own, how it stands to it."""
+    row = Row(**result["row"])
+    texts = [] if row.bar is None else [str(row.bar)]
+    if "own_ratio" in result:
+        texts.append(f"{row.own_bar} x {row.own_row} (is {result['own_ratio']:.2f})")
+    return ", ".join(texts) or "-"
 
 
 def print_speed(results):
@@ -210,11 +272,11 @@ def print_speed(results):
     print("|---|---|---|---|---|---|---|---|")
     for result in results:
         row = Row(**result["row"])
-        ours = "- | - | - | {} | -".format(row.bar)
+        ours = f"- | - | - | {bar_text(result)} | -"
         if "millrace" in result:
             share = result["share_of_bound"]
             ours = (f"{result['millrace']:.1f} | {'-' if share is None else f'{share:.0%}'} | "
-                    f"{result['ratio']:.2f} | {row.bar} | {row_verdict(result)}")
+                    f"{result['ratio']:.2f} | {bar_text(result)} | {row_verdict(result)}")
         print(f"| {row.model} | {row.describe()} | {result['llama_cpp']:.1f} | {ours} |")
 
 
@@ -283,15 +345,18 @@ def parse_arguments():
 def setup(arguments):
     if not (arguments.venv / "bin" / "python").exists():
         peer_setup.make_venv(arguments.venv)
-    make_models(arguments, make_bench_models.NAMES)
+    make_models(arguments, {*make_bench_models.NAMES, *make_glm_dsa.NAMES})
 
 
 def make_models(arguments, names):
-    script = Path(make_bench_models.__file__).resolve()
-    command = [sys.executable, str(script), "--venv", str(arguments.venv), "--out",
-               str(arguments.models), "--only", *names]
-    if names and subprocess.run(command).returncode != 0:
-        sys.exit(peer_setup.EXIT_MISSING)
+    """Makes the files of `names` that do not exist yet, but for SmolLM2 as it is fetched."""
+    dense = [name for name in make_bench_models.NAMES if name in names]
+    heads = [str(heads) for heads in make_glm_dsa.HEADS if make_glm_dsa.name_of(heads) in names]
+    for module, selection in ((make_bench_models, ["--only", *dense]), (make_glm_dsa, ["--heads", *heads])):
+        command = [sys.executable, str(Path(module.__file__).resolve()), "--venv", str(arguments.venv),
+                   "--out", str(arguments.models), *selection]
+        if len(selection) > 1 and subprocess.run(command).returncode != 0:
+            sys.exit(peer_setup.EXIT_MISSING)
 
 
 def peer_version(settings):
@@ -312,7 +377,7 @@ def measure_all(arguments, settings):
     used = {name for row in rows for name in (row.model, row.peer_model)}
     if with_memory:
         used |= {name for name, _ in footprint.CASES}
-    make_models(arguments, sorted(used & set(make_bench_models.NAMES)))
+    make_models(arguments, used)
     report = {"cpu": cpu_name(), "threads": settings.threads, "runs": arguments.runs, "rows": [],
               "memory": [], "first_token": None}
     report["llama_cpp_version"], report["llama_cpp_system"] = peer_version(settings)
@@ -320,6 +385,7 @@ def measure_all(arguments, settings):
         report["first_token"] = footprint.time_to_first_token(settings, arguments.runs)
     for row in rows:
         report["rows"].append(measure_row(row, settings, arguments.runs))
+        hold_to_own_rows(report["rows"])
         save(report, arguments.json)
     if with_memory:
         report["memory"] = footprint.measure_memory(settings)

@@ -5,6 +5,11 @@ One process is one measurement, so that its peak memory belongs to it. The measu
 llama-bench: a batch of random tokens, then one token at a time, each followed by a synchronise; a
 warm-up run goes first and is not counted. The result is one JSON object on the standard output.
 compare_llama_cpp.py and kl_llama_cpp.py start this script.
+
+With --quick-fill the tokens before the measured ones are computed in pieces of one batch, each of which
+sees only itself, and put together in the cache afterwards: the cache has the same size and shape as after
+an honest fill, in a time that grows with the depth and not with its square. What the measured tokens cost
+is the same; what they answer is not, so this is for random models.
 """
 
 import argparse
@@ -53,16 +58,21 @@ class Session:
         parameters = llama.llama_context_default_params()
         parameters.n_ctx = settings.context
         parameters.n_batch = parameters.n_ubatch = UBATCH
-        parameters.n_seq_max = settings.sequences
-        parameters.kv_unified = settings.unified_cache
+        # Pieces of a quick fill are sequences of their own until they are joined.
+        pieces = -(-settings.depth // UBATCH) if settings.quick_fill else 0
+        parameters.n_seq_max = settings.sequences + pieces
+        parameters.kv_unified = settings.unified_cache or settings.quick_fill
         parameters.n_threads = parameters.n_threads_batch = settings.threads
         parameters.flash_attn_type = 1 if settings.flash_attention else 0
         parameters.type_k = parameters.type_v = CACHE_TYPES[settings.cache]
         parameters.no_perf = True
         return parameters
 
+    def memory(self):
+        return llama.llama_get_memory(self.context)
+
     def clear(self):
-        llama.llama_memory_clear(llama.llama_get_memory(self.context), False)
+        llama.llama_memory_clear(self.memory(), False)
 
     def decode(self, rows):
         """Runs one batch; rows are (token, position, sequence, wants logits). Waits for its end."""
@@ -82,12 +92,38 @@ class Session:
     def random_token(self):
         return random.randrange(self.vocabulary)
 
-    def prefill(self, num_tokens, sequence=0):
-        """Random tokens from position 0 in batches of UBATCH; the last one gives logits."""
-        for begin in range(0, num_tokens, UBATCH):
-            end = min(begin + UBATCH, num_tokens)
-            self.decode([(self.random_token(), position, sequence, position == num_tokens - 1)
-                         for position in range(begin, end)])
+    def prefill(self, num_tokens, sequence=0, depth=0):
+        """Random tokens from position `depth` in batches of UBATCH; the last one gives logits."""
+        end = depth + num_tokens
+        for begin in range(depth, end, UBATCH):
+            self.decode([(self.random_token(), position, sequence, position == end - 1)
+                         for position in range(begin, min(begin + UBATCH, end))])
+
+    def truncate(self, depth):
+        """Forgets what sequence 0 has from position `depth` on."""
+        if not llama.llama_memory_seq_rm(self.memory(), 0, depth, -1):
+            raise SystemExit(f"llama.cpp cannot forget the positions from {depth} on")
+
+    def quick_fill(self, depth):
+        """Fills the cache of sequence 0 to `depth` with pieces that do not see each other."""
+        pieces = []
+        for begin in range(0, depth, UBATCH):
+            self.clear()
+            self.prefill(min(UBATCH, depth - begin), 0, begin)
+            size = llama.llama_state_seq_get_size(self.context, 0)
+            state = (ctypes.c_uint8 * size)()
+            if llama.llama_state_seq_get_data(self.context, state, size, 0) != size:
+                raise SystemExit("llama.cpp cannot save a part of its cache")
+            pieces.append(state)
+        self.clear()
+        for number, state in enumerate(pieces, start=1):
+            if llama.llama_state_seq_set_data(self.context, state, len(state), number) == 0:
+                raise SystemExit("llama.cpp cannot restore a part of its cache")
+            llama.llama_memory_seq_cp(self.memory(), number, 0, -1, -1)
+            llama.llama_memory_seq_rm(self.memory(), number, -1, -1)
+        last = llama.llama_memory_seq_pos_max(self.memory(), 0)
+        if last != depth - 1:
+            raise SystemExit(f"the filled cache ends at position {last}, expected {depth - 1}")
 
     def generate(self, depth, num_tokens, sequences):
         """num_tokens steps of one token of each sequence, the first at position `depth`."""
@@ -96,19 +132,29 @@ class Session:
                          for sequence in range(sequences)])
 
 
-def measure(session, settings):
-    """Seconds of the measured part, and the tokens in it."""
+def fill(session, settings):
+    """Warms up, and leaves `depth` tokens of each sequence in the cache."""
+    if settings.quick_fill:
+        session.quick_fill(settings.depth)
+        session.prefill(min(8, settings.tokens), 0, settings.depth)  # a first look at the joined cache
+        session.truncate(settings.depth)
+        return
     if settings.measure == "prefill":
         session.prefill(settings.tokens)
-        session.clear()
-        session.seconds = 0.0
-        session.prefill(settings.tokens)
-        return session.seconds, settings.tokens
-    session.generate(0, 1, settings.sequences)
+    else:
+        session.generate(0, 1, settings.sequences)
     session.clear()
     for sequence in range(settings.sequences):
         session.prefill(settings.depth, sequence)
+
+
+def measure(session, settings):
+    """Seconds of the measured part, and the tokens in it."""
+    fill(session, settings)
     session.seconds = 0.0
+    if settings.measure == "prefill":
+        session.prefill(settings.tokens, 0, settings.depth)
+        return session.seconds, settings.tokens
     session.generate(settings.depth, settings.tokens, settings.sequences)
     return session.seconds, settings.tokens * settings.sequences
 
@@ -151,18 +197,22 @@ def main():
     parser.add_argument("measure", choices=["prefill", "decode", "logits"])
     parser.add_argument("model")
     parser.add_argument("--tokens", type=int, default=512, help="measured tokens, of each sequence")
-    parser.add_argument("--depth", type=int, default=0, help="tokens in the cache before decode starts")
+    parser.add_argument("--depth", type=int, default=0, help="tokens in the cache before")
     parser.add_argument("--sequences", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--context", type=int, help="default: what the measure needs")
     parser.add_argument("--cache", choices=list(CACHE_TYPES), default="f16")
     parser.add_argument("--flash-attention", action="store_true")
     parser.add_argument("--unified-cache", action="store_true")
+    parser.add_argument("--quick-fill", action="store_true", help="fill the cache piece by piece (above)")
     parser.add_argument("--no-mmap", action="store_true", help="read the file instead of mapping it")
     parser.add_argument("--input", help="logits: ids_<i>, a safetensors file")
     parser.add_argument("--output", help="logits: logits_<i>, a safetensors file")
     settings = parser.parse_args()
     random.seed(1)
+    settings.quick_fill = settings.quick_fill and settings.depth > 0
+    if settings.quick_fill and settings.sequences > 1:
+        parser.error("--quick-fill is for one sequence")
     if settings.measure == "logits":
         run_logits(settings)
         return

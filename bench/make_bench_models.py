@@ -122,6 +122,19 @@ def random_blocks(random, shape, format_name, deviation):
     return blocks.reshape(*shape[:-1], -1)
 
 
+def add_vocabulary(out, reader, size):
+    """The tokenizer of a random model: the beginning of the vocabulary of the file of `reader`."""
+    tokens, types, merges = small_vocabulary(reader, size)
+    out.add_tokenizer_model("gpt2")
+    out.add_tokenizer_pre("smollm")
+    out.add_token_list(tokens)
+    out.add_token_types(types)
+    out.add_token_merges(merges)
+    out.add_bos_token_id(1)
+    out.add_eos_token_id(2)
+    out.add_add_bos_token(False)
+
+
 def add_random_metadata(writer, reader, format_name):
     out = writer.gguf
     out.add_name(f"Random Llama 1.2B {format_name}")
@@ -136,15 +149,7 @@ def add_random_metadata(writer, reader, format_name):
     out.add_rope_freq_base(10000.0)
     out.add_rope_dimension_count(HIDDEN // HEADS)
     out.add_vocab_size(VOCABULARY)
-    tokens, types, merges = small_vocabulary(reader, VOCABULARY)
-    out.add_tokenizer_model("gpt2")
-    out.add_tokenizer_pre("smollm")
-    out.add_token_list(tokens)
-    out.add_token_types(types)
-    out.add_token_merges(merges)
-    out.add_bos_token_id(1)
-    out.add_eos_token_id(2)
-    out.add_add_bos_token(False)
+    add_vocabulary(out, reader, VOCABULARY)
 
 
 def random_model(vocabulary_source, target, format_name):
