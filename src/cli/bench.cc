@@ -20,6 +20,7 @@
 #include "io/checkpoint.h"
 #include "io/model_path.h"
 #include "runtime/load_model.h"
+#include "weights/checkpoint_sizes.h"
 
 namespace millrace {
 namespace {
@@ -105,17 +106,21 @@ Result<> size_for_tests(const std::vector<BenchTest>& tests, EngineConfig& confi
 }
 
 // What the table says of the model; the format decides which peak the prompts are compared with.
-Result<BenchModel> describe(const LoadedModel& model) {
-  MR_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(model.path));
-  std::map<std::string, int64_t, std::less<>> parameters;
-  for (const auto& [name, tensor] : checkpoint.tensors()) {
-    parameters[std::string(tensor.type_name())] += tensor.num_elements();
-  }
-  const auto most =
-      std::max_element(parameters.begin(), parameters.end(),
-                       [](const auto& a, const auto& b) { return a.second < b.second; });
+Result<BenchModel> describe(const LoadedModel& model, const EngineConfig& engine) {
   BenchModel described;
-  if (most != parameters.end()) described.format = most->first;
+  if (engine.load_format == LoadFormat::kDummy) {
+    described.format = name_of(engine.dummy_format);
+  } else {
+    MR_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(model.path));
+    std::map<std::string, int64_t, std::less<>> parameters;
+    for (const auto& [name, tensor] : checkpoint.tensors()) {
+      parameters[std::string(tensor.type_name())] += num_parameters(tensor);
+    }
+    const auto most =
+        std::max_element(parameters.begin(), parameters.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (most != parameters.end()) described.format = most->first;
+  }
   described.name =
       fmt::format("{} {}", std::filesystem::path(model.path).stem().string(), described.format);
   described.bytes = model.weight_bytes;
@@ -125,7 +130,11 @@ Result<BenchModel> describe(const LoadedModel& model) {
 
 PeakKind peak_kind_of(const BenchModel& model, const Execution& execution) {
   const auto format = parse_weight_format(model.format);
-  if (format && is_quantized(*format) && execution.int8_activations) return PeakKind::kInt8;
+  // Words of 4-bit codes, in checkpoints that are not GGUF.
+  const bool codes = model.format == name_of(DType::kI32);
+  if ((codes || (format && is_quantized(*format))) && execution.int8_activations) {
+    return PeakKind::kInt8;
+  }
   if (format == WeightFormat::kBF16 && execution.bf16_class) return PeakKind::kBf16;
   return PeakKind::kFma;
 }
@@ -198,7 +207,7 @@ Result<> run_bench(const BenchFlags& flags) {
     config.threads = threads;
     MR_ASSIGN(LoadedModel model, load_model(path, config, progress));
     BenchRow row;
-    MR_ASSIGN(row.model, describe(model));
+    MR_ASSIGN(row.model, describe(model, config));
     const Execution& execution = model.runner->model().execution();
     row.threads = model.threads;
     row.isa = model.isa;

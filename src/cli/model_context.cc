@@ -6,7 +6,7 @@
 namespace millrace {
 
 Result<int64_t> context_of(const std::string& path, const EngineConfig& engine) {
-  MR_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(path));
+  MR_ASSIGN(const Checkpoint checkpoint, Checkpoint::open_config(path));
   MR_ASSIGN(const ModelConfig model, read_model_config(checkpoint));
   return resolve_max_model_len(engine, model);
 }
