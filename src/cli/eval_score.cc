@@ -1,6 +1,5 @@
 #include "cli/eval_score.h"
 
-#include <algorithm>
 #include <cmath>
 
 namespace millrace {
@@ -117,7 +116,10 @@ Interval wilson_interval(int64_t correct, int64_t total) {
   const double spread = kZ * std::sqrt(share * (1 - share) / n + kZ * kZ / (4 * n * n));
   const double centre = share + kZ * kZ / (2 * n);
   const double scale = 1 + kZ * kZ / n;
-  return {std::max(0.0, (centre - spread) / scale), std::min(1.0, (centre + spread) / scale)};
+  Interval interval = {(centre - spread) / scale, (centre + spread) / scale};
+  if (correct == 0) interval.low = 0;  // exactly, where the formula rounds
+  if (correct == total) interval.high = 1;
+  return interval;
 }
 
 }  // namespace millrace

@@ -66,6 +66,8 @@ TEST(EvalScore, WilsonInterval) {
   expect(5, 10, 0.236593, 0.763407);
   expect(1, 2, 0.094531, 0.905469);
   expect(0, 0, 0, 1);
+  EXPECT_EQ(wilson_interval(60, 60).high, 1);
+  EXPECT_EQ(wilson_interval(0, 60).low, 0);
 }
 
 }  // namespace
