@@ -28,11 +28,17 @@ float scale_of(const Fp8Source& source, int64_t output, int64_t input) {
                            : source.tensor.scale_at(source.row_begin + output, input);
 }
 
-// One block of one lane.
-void pack_lane(const Fp8Source& source, int64_t output, int64_t group, std::byte* lane_codes,
+// True if all outputs [begin, end) have the same scale at any input.
+bool share_scale(const Fp8Source& source, int64_t begin, int64_t end) {
+  const int64_t first = source.transposed ? begin : source.row_begin + begin;
+  const int64_t last = first + (end - begin) - 1;
+  const int block = source.transposed ? source.tensor.block_columns : source.tensor.block_rows;
+  return first / block == last / block;
+}
+
+// One block of one lane; the scale of NaN codes is NaN.
+void pack_lane(const Output& from, int64_t input, float scale, std::byte* lane_codes,
                std::byte* lane_scale) {
-  const int64_t input = group * kFp8Group;
-  const Output from = output_of(source, output);
   const std::byte* src = from.codes + input * from.stride;
   bool nan = false;
   for (int i = 0; i < kFp8Group; ++i) {
@@ -40,9 +46,24 @@ void pack_lane(const Fp8Source& source, int64_t output, int64_t group, std::byte
     nan |= (static_cast<uint8_t>(code) & 0x7f) == kNanCode;
     lane_codes[i * kPanelWidth] = code;
   }
-  float scale = scale_of(source, output, input);
   if (nan) scale = std::numeric_limits<float>::quiet_NaN();
   std::memcpy(lane_scale, &scale, 4);
+}
+
+void pack_panel(const Fp8Source& source, const PackedMatrix& matrix, int64_t panel,
+                std::byte* dst) {
+  const int64_t begin = panel * kPanelWidth;
+  const int64_t lanes = std::min<int64_t>(kPanelWidth, matrix.n - begin);
+  if (lanes < kPanelWidth) std::memset(dst, 0, static_cast<size_t>(matrix.panel_bytes()));
+  const bool shared = share_scale(source, begin, begin + lanes);
+  for (int64_t input = 0; input < matrix.k; input += kFp8Group, dst += kFp8BlockBytes) {
+    float scale = scale_of(source, begin, input);
+    for (int64_t lane = 0; lane < lanes; ++lane) {
+      if (!shared) scale = scale_of(source, begin + lane, input);
+      pack_lane(output_of(source, begin + lane), input, scale, dst + lane,
+                dst + kFp8Group * kPanelWidth + lane * 4);
+    }
+  }
 }
 
 void pack_as_f32(const Fp8Source& source, const PackedMatrix& matrix, int64_t panel,
@@ -87,17 +108,8 @@ void pack_fp8_panels(const Fp8Source& source, const PackedMatrix& matrix, int64_
   for (int64_t panel = panel_begin; panel < panel_end; ++panel, dst += matrix.panel_bytes()) {
     if (matrix.kind == PackedKind::kF32) {
       pack_as_f32(source, matrix, panel, dst);
-      continue;
-    }
-    const int64_t begin = panel * kPanelWidth;
-    const int64_t lanes = std::min<int64_t>(kPanelWidth, matrix.n - begin);
-    if (lanes < kPanelWidth) std::memset(dst, 0, static_cast<size_t>(matrix.panel_bytes()));
-    for (int64_t group = 0; group < matrix.k / kFp8Group; ++group) {
-      std::byte* block = dst + group * kFp8BlockBytes;
-      for (int64_t lane = 0; lane < lanes; ++lane) {
-        pack_lane(source, begin + lane, group, block + lane,
-                  block + kFp8Group * kPanelWidth + lane * 4);
-      }
+    } else {
+      pack_panel(source, matrix, panel, dst);
     }
   }
 }

@@ -240,6 +240,8 @@ TEST_P(GgufLatentAttention, QuantisedKvBInOnePieceIsExpandedForItsKeyHalf) {
   GgufModel model(GetParam(), config_);
   model.old_kv_b = true;
   model.write_all();
+  // A half besides, which then is not read.
+  model.builder().tensor("blk.1.attn_k_b.weight", 0, {24, 32 * 4}, 4 * 32 * 24 * 4);
   const auto checkpoint = model.open();
   ASSERT_TRUE(checkpoint) << checkpoint.error().message;
   const auto weights = load_weights(*checkpoint, config_);

@@ -54,6 +54,14 @@ class Extras {
   std::set<int64_t> indexer_layers_;
 };
 
+// GGUF files of a time of transition hold kv_b in one piece and in halves as well.
+bool is_repeated_half(const CheckpointTensor& tensor, const ModelConfig& config, NameStyle style) {
+  const std::optional<int64_t> layer = layer_of(style, tensor.name);
+  return style == NameStyle::kGguf && config.mla && layer &&
+         (tensor.name == tensor_name(style, LayerTensor::kKUp, *layer) ||
+          tensor.name == tensor_name(style, LayerTensor::kVUp, *layer));
+}
+
 // Some writers of GPTQ add a bias of zeros to every matrix.
 bool is_empty_bias(const CheckpointTensor& tensor, const ModelConfig& config) {
   return config.quantization && config.quantization->method == QuantizationMethod::kGptq &&
@@ -70,7 +78,10 @@ Result<> check_rest(const Checkpoint& checkpoint, const ModelConfig& config, con
     if (packer.takes(tensor) || is_constant(name) || !is_in_decoder(style, name)) continue;
     // Some exports store the tied matrix twice.
     if (config.tie_word_embeddings && name == head + "weight") continue;
-    if (extras.take(name) || is_empty_bias(tensor, config)) continue;
+    if (extras.take(name) || is_empty_bias(tensor, config) ||
+        is_repeated_half(tensor, config, style)) {
+      continue;
+    }
     return fail(
         "tensor {} is there, but the configuration has no place for it, and without it the model "
         "may compute something else; check {}",
