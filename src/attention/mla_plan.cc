@@ -7,8 +7,8 @@
 namespace millrace {
 namespace {
 
-// Items for each thread that splitting aims at: enough that the last ones to finish differ little.
-constexpr int64_t kItemsPerThread = 4;
+// Items for each thread that splitting aims at: parts are nearly equal, and each has its own merge.
+constexpr int64_t kItemsPerThread = 2;
 // Splitting over leaves stops where a part would have fewer tiles of 16 entries than this.
 constexpr int64_t kLeastTilesPerPart = 2;
 // Absorbed queries and latent outputs of a round.

@@ -100,10 +100,10 @@ TEST(MlaPlan, OneTokenIsSharedByAllThreads) {
   const auto sequences = sequences_of({{20000, 1}});
   MlaPlan plan;
   plan_mla_attention(input_of(sequences, {{{20000, 1}}, 16, 2048, 2}), plan);
-  EXPECT_GE(plan.items.size(), 8u);
+  EXPECT_GE(plan.items.size(), 4u);
   IndexPlan index;
   plan_indexer(input_of(sequences, {{{20000, 1}}, 16, 2048, 2}), index);
-  EXPECT_GE(index.items.size(), 8u);
+  EXPECT_GE(index.items.size(), 4u);
   EXPECT_EQ(index.merges.size(), 1u);
 }
 

@@ -120,6 +120,13 @@ nlohmann::ordered_json to_json(const BenchRow& row) {
       {"peak_kind", name_of(row.peak_kind)},
       {"peak_multiply_adds", std::move(peak)},
       {"share_of_bound", share ? nlohmann::ordered_json(*share) : nlohmann::ordered_json()}};
+  // With --profile: where the time of the last run went, by kind of step.
+  for (const auto& [label, profile] : row.runs.back().profile) {
+    json["profile"][label] = {{"seconds", profile.seconds},
+                              {"steps", profile.count},
+                              {"multiply_adds", profile.cost.multiply_adds},
+                              {"bytes", profile.cost.weight_bytes + profile.cost.cache_bytes}};
+  }
   return json;
 }
 

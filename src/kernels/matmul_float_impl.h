@@ -2,8 +2,8 @@
 // weights, epilogues), compiled once per instruction set by matmul_float_<isa>.cc.
 #pragma once
 
+#include "kernels/attention_vec.h"
 #include "kernels/matmul_tile.h"
-#include "kernels/simd_math.h"
 
 namespace millrace {
 namespace {
@@ -247,43 +247,69 @@ void pack_row_bf16(const float* x, int64_t k, int m, std::byte* dst) {
   }
 }
 
+struct MaxBits {
+  MR_INLINE V16 operator()(V16 a, V16 b) const { return as_float(max(as_int(a), as_int(b))); }
+};
+struct AddBits {
+  MR_INLINE V16 operator()(V16 a, V16 b) const { return as_float(add(as_int(a), as_int(b))); }
+};
+
+// Up to 16 groups of 32, one to a lane: scales and their inverses; an inverse of 0 says that the
+// codes are 0.
+MR_INLINE void group_scales(const float* x, int groups, V16& scales, V16& inverses) {
+  V16 largest[16];
+  for (int g = 0; g < 16; ++g) largest[g] = zero();
+  for (int g = 0; g < groups; ++g) {
+    largest[g] = as_float(max(as_int(abs(load(x + 32 * g))), as_int(abs(load(x + 32 * g + 16)))));
+  }
+  const V16 amax = reduce_rows<16>(largest, MaxBits{});
+  const M16 not_finite = greater(as_int(amax), set1_int(0x7f7fffff));
+  const M16 tiny = less(amax, set1(0x1p-120f));
+  scales = select(tiny, zero(), amax / set1(127.0f));
+  scales = select(not_finite, set1(__builtin_nanf("")), scales);
+  inverses = select(tiny, zero(), set1(127.0f) / amax);
+  inverses = select(not_finite, zero(), inverses);
+}
+
 // See activations.h for the definition.
 void pack_row_int8(const float* x, int64_t k, int m, std::byte* dst) {
-  const I16 magnitude = set1_int(0x7fffffff);
-  for (int64_t g = 0; g < k; g += 32, x += 32, dst += 48 * m) {
-    const V16 first = load(x);
-    const V16 second = load(x + 16);
-    const int32_t amax_bits =
-        reduce_max(max(and_bits(as_int(first), magnitude), and_bits(as_int(second), magnitude)));
-    const float amax = __builtin_bit_cast(float, amax_bits);
-    float scale = 0.0f;
-    float inverse = 0.0f;
-    if (amax_bits >= 0x7f800000) {
-      scale = __builtin_nanf("");
-    } else if (amax >= 0x1p-120f) {
-      scale = amax / 127.0f;
-      inverse = 127.0f / amax;
+  for (int64_t first = 0; first < k; first += 16 * 32) {
+    const int groups = k - first < 16 * 32 ? static_cast<int>((k - first) / 32) : 16;
+    V16 scales;
+    V16 inverses;
+    group_scales(x + first, groups, scales, inverses);
+    float inverse[16];
+    store(inverse, inverses);
+    V16 low[16];
+    V16 high[16];
+    for (int g = 0; g < 16; ++g) low[g] = high[g] = zero();
+    std::byte* block = dst + first / 32 * 48 * m;
+    for (int g = 0; g < groups; ++g) {
+      uint8_t codes[32] = {};
+      if (inverse[g] != 0.0f) {
+        const float* from = x + first + 32 * g;
+        const I16 low_codes = to_int(load(from) * set1(inverse[g]));
+        const I16 high_codes = to_int(load(from + 16) * set1(inverse[g]));
+        store_low8(codes, low_codes);
+        store_low8(codes + 16, high_codes);
+        low[g] = as_float(low_codes);
+        high[g] = as_float(high_codes);
+      }
+      std::byte* to = block + g * 48 * m;
+      for (int i = 0; i < 8; ++i) __builtin_memcpy(to + 4 * i * m, codes + 4 * i, 4);
     }
-    I16 low = zero_int();
-    I16 high = zero_int();
-    if (inverse != 0.0f) {
-      low = to_int(first * set1(inverse));
-      high = to_int(second * set1(inverse));
+    const I16 low_sums = as_int(reduce_rows<16>(low, AddBits{}));
+    const I16 sums = add(low_sums, as_int(reduce_rows<16>(high, AddBits{})));
+    // The four words after a group's codes, by group.
+    alignas(64) uint32_t words[4][16];
+    store_int(words[0], as_int(scales));
+    store_int(words[1], sub(zero_int(), sums));
+    store_int(words[2], as_int(scales * to_float(sums)));
+    store_int(words[3], sub(zero_int(), low_sums));
+    for (int g = 0; g < groups; ++g) {
+      std::byte* to = block + (g * 48 + 32) * m;
+      for (int w = 0; w < 4; ++w) __builtin_memcpy(to + 4 * w * m, &words[w][g], 4);
     }
-    uint8_t codes[32];
-    store_low8(codes, low);
-    store_low8(codes + 16, high);
-    for (int i = 0; i < 8; ++i) __builtin_memcpy(dst + 4 * i * m, codes + 4 * i, 4);
-    const int32_t low_sum = reduce_add(low);
-    const int32_t sum = low_sum + reduce_add(high);
-    const float scaled_sum = scale * static_cast<float>(sum);
-    const int32_t minus_sum = -sum;
-    const int32_t minus_low_sum = -low_sum;
-    std::byte* words = dst + 32 * m;
-    __builtin_memcpy(words, &scale, 4);
-    __builtin_memcpy(words + 4 * m, &minus_sum, 4);
-    __builtin_memcpy(words + 8 * m, &scaled_sum, 4);
-    __builtin_memcpy(words + 12 * m, &minus_low_sum, 4);
   }
 }
 

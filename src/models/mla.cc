@@ -14,8 +14,6 @@ namespace {
 // rms_norm_eps says (goldens' notes: MLA).
 constexpr float kLatentEps = 1e-6f;
 constexpr int64_t kRowRun = 4;
-// Tokens of a head that one thread packs at a time.
-constexpr int64_t kPackTokens = 16;
 
 // Steps 2, 4 and 5 of one token: norm of the latent, RoPE, cache write.
 struct RotateStep {
@@ -65,14 +63,15 @@ void run_rotate(const RotateStep& step, int64_t begin, int64_t end, std::byte*) 
   step.indexer->write(step.index_write, begin, end);
 }
 
-// Packs columns of rows, a run for each head, for the head's own matmul.
+// Packs columns of rows, a run for each head, for the head's own matmul. An item is a tile of
+// packed rows: they lie interleaved, and two threads must not write to one cache line.
 struct PackHeadsStep {
   const MatmulKernels* kernels;
   GroupedMatmulArgs matmul;  // whose input is written
   const float* x;            // [tokens][stride]; head h's columns begin at h * head_columns
   int64_t stride;
   int64_t head_columns;
-  int64_t runs;  // of tokens
+  int64_t tiles;  // of a head
   // What follows the packed columns in each head, copied as it is: rope parts of queries.
   int64_t tail;    // elements; 0: nothing
   float* tail_to;  // [tokens][tail_stride], of the first head
@@ -82,10 +81,10 @@ struct PackHeadsStep {
 
 void run_pack_heads(const PackHeadsStep& step, int64_t begin, int64_t end, std::byte*) {
   for (int64_t item = begin; item < end; ++item) {
-    const int64_t head = item / step.runs;
+    const int64_t head = item / step.tiles;
     const PackedActivations packed = group_input(step.matmul, head);
-    const int64_t first = item % step.runs * kPackTokens;
-    const int64_t last = std::min(first + kPackTokens, packed.rows);
+    const int64_t first = packed.tile_begin(item % step.tiles);
+    const int64_t last = packed.tile_begin(item % step.tiles + 1);
     const float* x = step.x + head * step.head_columns;
     pack_activations(*step.kernels, x, step.stride, first, last, packed);
     for (int64_t token = first; step.tail > 0 && token < last; ++token) {
@@ -290,7 +289,6 @@ void MlaBlock::attend(LayerRecorder& layers, MlaForward& forward, const MlaLayer
   Arena& arena = layers.scope().arena;
   const int64_t mark = arena.mark();
   const int64_t tokens = round.token_end - round.token_begin;
-  const int64_t runs = (tokens + kPackTokens - 1) / kPackTokens;
   const int64_t heads = config_.num_heads;
   const Rows q = rows.q.slice(round.token_begin, round.token_end);
   const Rows absorbed = layers.rows(q.tokens, heads * mla_.row_size());
@@ -303,13 +301,13 @@ void MlaBlock::attend(LayerRecorder& layers, MlaForward& forward, const MlaLayer
   k_up.shared.out_stride = absorbed.width;
   k_up.out_group_columns = mla_.row_size();
   program.add<PackHeadsStep>(
-      "pack", {heads * runs, 1}, run_pack_heads,
+      "pack queries", {heads * k_up.shared.input.num_tiles(), 1}, run_pack_heads,
       {.kernels = k_up.shared.kernels,
        .matmul = k_up,
        .x = q.values,
        .stride = q.width,
        .head_columns = mla_.qk_head_dim(),
-       .runs = runs,
+       .tiles = k_up.shared.input.num_tiles(),
        .tail = mla_.qk_rope_head_dim,
        .tail_to = absorbed.values == nullptr ? nullptr : absorbed.values + mla_.kv_lora_rank,
        .tail_stride = absorbed.width,
@@ -330,13 +328,14 @@ void MlaBlock::attend(LayerRecorder& layers, MlaForward& forward, const MlaLayer
   v_up.shared.out = values.values;
   v_up.shared.out_stride = values.width;
   v_up.out_group_columns = mla_.v_head_dim;
-  program.add<PackHeadsStep>("pack", {heads * runs, 1}, run_pack_heads,
+  program.add<PackHeadsStep>("pack latents", {heads * v_up.shared.input.num_tiles(), 1},
+                             run_pack_heads,
                              {.kernels = v_up.shared.kernels,
                               .matmul = v_up,
                               .x = latents.values,
                               .stride = latents.width,
                               .head_columns = mla_.kv_lora_rank,
-                              .runs = runs,
+                              .tiles = v_up.shared.input.num_tiles(),
                               .tail = 0,
                               .tail_to = nullptr,
                               .tail_stride = 0,

@@ -14,7 +14,7 @@ constexpr int64_t kRoundBytes = int64_t{64} << 20;
 constexpr int64_t kLeastRoundTokens = 32;
 // Columns of a token's sum that one thread takes at a time.
 constexpr int64_t kCombineColumns = 1024;
-// Routed rows that one thread packs at a time.
+// Routed rows whose tiles one thread packs at a time.
 constexpr int64_t kPackRun = 4;
 
 // The kind that all matrices can be multiplied with: theirs, or the exact one where they differ.
@@ -48,7 +48,9 @@ void run_group(const GroupStep& step, int64_t, int64_t, std::byte*) {
   group_rows(step.args);
 }
 
-// Packs rows of x, sorted by expert, for a grouped matmul.
+// Packs rows of x, sorted by expert, for a grouped matmul. An item packs the tiles that begin among
+// its rows: packed rows of a tile lie interleaved, and two threads must not write to one cache
+// line.
 struct PackRoutedStep {
   const MatmulKernels* kernels;
   GroupedMatmulArgs matmul;  // whose input is written
@@ -63,13 +65,19 @@ void run_pack_routed(const PackRoutedStep& step, int64_t begin, int64_t end, std
   const RowGroups& groups = *step.groups;
   const int32_t* starts = groups.row_begin;
   int64_t group = std::upper_bound(starts, starts + groups.num_active + 1, begin) - starts - 1;
-  for (int64_t row = begin; row < end; ++row) {
-    while (starts[group + 1] <= row) ++group;
+  for (; group < groups.num_active && starts[group] < end; ++group) {
     const PackedActivations packed = group_input(step.matmul, group);
-    const int64_t source =
-        step.assignment_of != nullptr ? step.assignment_of[row] / step.experts_per_token : row;
-    const int64_t at = row - starts[group];
-    pack_activations(*step.kernels, step.x + source * step.width, 0, at, at + 1, packed);
+    for (int64_t tile = 0; tile < packed.num_tiles(); ++tile) {
+      const int64_t first = packed.tile_begin(tile);
+      if (starts[group] + first < begin || starts[group] + first >= end) continue;
+      for (int64_t row = first; row < packed.tile_begin(tile + 1); ++row) {
+        const int64_t sorted = starts[group] + row;
+        const int64_t source = step.assignment_of != nullptr
+                                   ? step.assignment_of[sorted] / step.experts_per_token
+                                   : sorted;
+        pack_activations(*step.kernels, step.x + source * step.width, 0, row, row + 1, packed);
+      }
+    }
   }
 }
 
@@ -86,7 +94,8 @@ struct PackRouted {
 };
 
 void pack_routed(LayerRecorder& layers, const PackRouted& pack) {
-  layers.scope().program.add<PackRoutedStep>("pack", {pack.rows, kPackRun}, run_pack_routed,
+  layers.scope().program.add<PackRoutedStep>("pack by expert", {pack.rows, kPackRun},
+                                             run_pack_routed,
                                              {.kernels = pack.matmul.shared.kernels,
                                               .matmul = pack.matmul,
                                               .groups = pack.matmul.routed,

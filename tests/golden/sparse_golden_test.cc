@@ -75,8 +75,10 @@ TEST_P(SparseGolden, LogitsGreedyAndSelectionsInFloat32) {
   }
 }
 
-// The cases without DSA were chosen so that a run whose activations are 16 bits finds the same
-// tokens. (With DSA other keys are selected, and random weights do not forgive that.)
+// Without DSA a run in float16 finds the same tokens, in MLA models with the residual stream
+// divided. bfloat16 may route a token to other experts where two are nearly as good, and random
+// weights do not forgive that: there the first token of each continuation must agree. (With DSA
+// other keys are selected as well.)
 TEST_P(SparseGolden, GreedyInSixteenBits) {
   if (GetParam().selects_keys) GTEST_SKIP() << "selects keys";
   const auto prompts = golden_.prompt_ids();
@@ -86,8 +88,12 @@ TEST_P(SparseGolden, GreedyInSixteenBits) {
     const auto results = run_prompts(golden_.folder, engine, prompts, {.num_greedy = kNumGreedy});
     ASSERT_TRUE(results) << results.error().message;
     for (size_t i = 0; i < prompts.size(); ++i) {
-      EXPECT_EQ((*results)[i].greedy, golden_.prompts[i].greedy)
-          << name_of(dtype) << " prompt " << i;
+      std::vector<int32_t> found = (*results)[i].greedy;
+      std::vector<int32_t> expected = golden_.prompts[i].greedy;
+      const size_t compared = dtype == DType::kF16 ? expected.size() : 1;
+      found.resize(compared);
+      expected.resize(compared);
+      EXPECT_EQ(found, expected) << name_of(dtype) << " prompt " << i;
     }
   }
 }
