@@ -8,149 +8,22 @@
 #include "weights/checkpoint_sizes.h"
 #include "weights/model_weights.h"
 #include "weights/test_models.h"
+#include "weights/test_quantized.h"
 #include "weights/weights_plan.h"
 
 namespace millrace {
 namespace {
 
 using testing::ChangedModel;
+using testing::Codes;
 using testing::load_weights;
+using testing::put_awq;
+using testing::put_compressed;
+using testing::put_fp8;
+using testing::put_gptq;
+using testing::put_quantised;
+using testing::quantization_of;
 using testing::values_of;
-
-constexpr int kGroup = 32;
-
-// A matrix of 4-bit codes with what they are worth, in the words of each packing.
-struct Codes {
-  int64_t n;
-  int64_t k;
-  std::vector<int> codes;     // [n][k]
-  std::vector<int> zeros;     // [n][groups]
-  std::vector<float> scales;  // [n][groups]; halves and bf16 at once
-
-  Codes(int64_t n_, int64_t k_, bool symmetric, std::mt19937& random) : n(n_), k(k_) {
-    for (int64_t i = 0; i < n * k; ++i) codes.push_back(static_cast<int>(random() % 16));
-    for (int64_t i = 0; i < n * groups(); ++i) {
-      zeros.push_back(symmetric ? 8 : static_cast<int>(1 + random() % 15));
-      scales.push_back(static_cast<float>(1 + random() % 127) / 1024);
-    }
-  }
-
-  int64_t groups() const { return k / kGroup; }
-  std::vector<float> values() const {
-    std::vector<float> all;
-    for (int64_t i = 0; i < n * k; ++i) {
-      const auto at = static_cast<size_t>(i / k * groups() + i % k / kGroup);
-      all.push_back(scales[at] * static_cast<float>(codes[static_cast<size_t>(i)] - zeros[at]));
-    }
-    return all;
-  }
-};
-
-uint32_t& word(std::vector<uint32_t>& words, int64_t index) {
-  return words[static_cast<size_t>(index)];
-}
-
-// Puts codes in place of <module>.weight.
-void put_gptq(ChangedModel& model, const std::string& module, const Codes& m) {
-  std::vector<uint32_t> qweight(static_cast<size_t>(m.n * m.k / 8));
-  std::vector<uint32_t> qzeros(static_cast<size_t>(m.groups() * m.n / 8));
-  std::vector<uint16_t> scales(static_cast<size_t>(m.groups() * m.n));
-  std::vector<int32_t> g_idx;
-  for (int64_t o = 0; o < m.n; ++o) {
-    for (int64_t i = 0; i < m.k; ++i) {
-      const auto code = static_cast<uint32_t>(m.codes[static_cast<size_t>(o * m.k + i)]);
-      word(qweight, i / 8 * m.n + o) |= code << (i % 8 * 4);
-    }
-    for (int64_t g = 0; g < m.groups(); ++g) {
-      const auto at = static_cast<size_t>(o * m.groups() + g);
-      word(qzeros, g * m.n / 8 + o / 8) |= static_cast<uint32_t>(m.zeros[at] - 1) << (o % 8 * 4);
-      scales[static_cast<size_t>(g * m.n + o)] = f32_to_f16(m.scales[at]);
-    }
-  }
-  for (int64_t i = 0; i < m.k; ++i) g_idx.push_back(static_cast<int32_t>(i / kGroup));
-  model.tensors.erase(module + ".weight");
-  model.set(module + ".qweight", DType::kI32, {m.k / 8, m.n}, qweight);
-  model.set(module + ".qzeros", DType::kI32, {m.groups(), m.n / 8}, qzeros);
-  model.set(module + ".scales", DType::kF16, {m.groups(), m.n}, scales);
-  model.set(module + ".g_idx", DType::kI32, {m.k}, g_idx);
-}
-
-void put_awq(ChangedModel& model, const std::string& module, const Codes& m) {
-  constexpr int kOrder[8] = {0, 2, 4, 6, 1, 3, 5, 7};
-  std::vector<uint32_t> qweight(static_cast<size_t>(m.n * m.k / 8));
-  std::vector<uint32_t> qzeros(static_cast<size_t>(m.groups() * m.n / 8));
-  std::vector<uint16_t> scales(static_cast<size_t>(m.groups() * m.n));
-  for (int64_t c = 0; c < m.n / 8; ++c) {
-    for (int j = 0; j < 8; ++j) {
-      const int64_t o = c * 8 + kOrder[j];
-      for (int64_t i = 0; i < m.k; ++i) {
-        const auto code = static_cast<uint32_t>(m.codes[static_cast<size_t>(o * m.k + i)]);
-        word(qweight, i * m.n / 8 + c) |= code << (4 * j);
-      }
-      for (int64_t g = 0; g < m.groups(); ++g) {
-        const auto at = static_cast<size_t>(o * m.groups() + g);
-        word(qzeros, g * m.n / 8 + c) |= static_cast<uint32_t>(m.zeros[at]) << (4 * j);
-        scales[static_cast<size_t>(g * m.n + o)] = f32_to_f16(m.scales[at]);
-      }
-    }
-  }
-  model.tensors.erase(module + ".weight");
-  model.set(module + ".qweight", DType::kI32, {m.k, m.n / 8}, qweight);
-  model.set(module + ".qzeros", DType::kI32, {m.groups(), m.n / 8}, qzeros);
-  model.set(module + ".scales", DType::kF16, {m.groups(), m.n}, scales);
-}
-
-void put_compressed(ChangedModel& model, const std::string& module, const Codes& m,
-                    bool symmetric) {
-  std::vector<uint32_t> packed(static_cast<size_t>(m.n * m.k / 8));
-  std::vector<uint32_t> zeros(static_cast<size_t>(m.groups() * m.n / 8));
-  std::vector<uint16_t> scales;
-  for (int64_t o = 0; o < m.n; ++o) {
-    for (int64_t i = 0; i < m.k; ++i) {
-      const auto code = static_cast<uint32_t>(m.codes[static_cast<size_t>(o * m.k + i)]);
-      word(packed, o * m.k / 8 + i / 8) |= code << (i % 8 * 4);
-    }
-    for (int64_t g = 0; g < m.groups(); ++g) {
-      const auto at = static_cast<size_t>(o * m.groups() + g);
-      word(zeros, o / 8 * m.groups() + g) |= static_cast<uint32_t>(m.zeros[at]) << (o % 8 * 4);
-      scales.push_back(f32_to_bf16(m.scales[at]));
-    }
-  }
-  model.tensors.erase(module + ".weight");
-  model.set(module + ".weight_packed", DType::kI32, {m.n, m.k / 8}, packed);
-  model.set(module + ".weight_scale", DType::kBF16, {m.n, m.groups()}, scales);
-  model.set(module + ".weight_shape", DType::kI64, {2}, std::vector<int64_t>{m.n, m.k});
-  if (!symmetric) {
-    model.set(module + ".weight_zero_point", DType::kI32, {m.n / 8, m.groups()}, zeros);
-  }
-}
-
-// Codes [n][k] and scales of blocks of 128; gives the values.
-std::vector<float> put_fp8(ChangedModel& model, const std::string& module, int64_t n, int64_t k,
-                           std::mt19937& random) {
-  std::vector<uint8_t> codes(static_cast<size_t>(n * k));
-  for (uint8_t& code : codes) code = static_cast<uint8_t>(random() % 0x7f | (random() % 2) << 7);
-  const int64_t across = (k + 127) / 128;
-  std::vector<float> scales(static_cast<size_t>((n + 127) / 128 * across));
-  for (float& scale : scales) scale = static_cast<float>(1 + random() % 1000) / 77777;
-  std::vector<float> values;
-  for (int64_t i = 0; i < n * k; ++i) {
-    const float scale = scales[static_cast<size_t>(i / k / 128 * across + i % k / 128)];
-    values.push_back(f8e4m3_to_f32(codes[static_cast<size_t>(i)]) * scale);
-  }
-  model.set(module + ".weight", DType::kF8E4M3, {n, k}, codes);
-  model.set(module + ".weight_scale_inv", DType::kF32, {(n + 127) / 128, across}, scales);
-  return values;
-}
-
-QuantizationConfig config_of(QuantizationMethod method, bool symmetric) {
-  QuantizationConfig config{.method = method};
-  config.block_rows = config.block_cols = method == QuantizationMethod::kBlockFp8 ? 128 : 0;
-  config.group_size = kGroup;
-  config.symmetric = symmetric;
-  config.zeros_less_one = method == QuantizationMethod::kGptq;
-  return config;
-}
 
 // The modules of deepseek_v3 that the tests below quantise: an expert of layer 1, a matrix of
 // attention, and kv_b.
@@ -168,22 +41,12 @@ class QuantizedWeights : public ::testing::TestWithParam<Case> {
  protected:
   // Replaces a matrix by random codes; gives what they are worth.
   std::vector<float> put(const std::string& module, int64_t n, int64_t k) {
-    const Case& format = GetParam();
-    if (format.method == QuantizationMethod::kBlockFp8) {
-      return put_fp8(model_, module, n, k, random_);
-    }
-    const Codes codes(n, k, format.symmetric, random_);
-    if (format.method == QuantizationMethod::kGptq) put_gptq(model_, module, codes);
-    if (format.method == QuantizationMethod::kAwq) put_awq(model_, module, codes);
-    if (format.method == QuantizationMethod::kCompressedTensors) {
-      put_compressed(model_, module, codes, format.symmetric);
-    }
-    return codes.values();
+    return put_quantised(model_, module, n, k, {GetParam().method, GetParam().symmetric}, random_);
   }
 
   std::string error() {
     return model_.error([](ModelConfig& config) {
-      config.quantization = config_of(GetParam().method, GetParam().symmetric);
+      config.quantization = quantization_of(GetParam().method, GetParam().symmetric);
     });
   }
 
@@ -199,7 +62,7 @@ TEST_P(QuantizedWeights, AreWorthWhatTheFormatSays) {
   const auto checkpoint = model_.open();
   ASSERT_TRUE(checkpoint) << checkpoint.error().message;
   ModelConfig config = *read_model_config(*checkpoint);
-  config.quantization = config_of(GetParam().method, GetParam().symmetric);
+  config.quantization = quantization_of(GetParam().method, GetParam().symmetric);
   const auto weights = load_weights(*checkpoint, config);
   ASSERT_TRUE(weights) << weights.error().message;
   EXPECT_EQ(packed_bytes(*checkpoint, config), weights->total_bytes());
@@ -261,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 std::string error_of(const ChangedModel& model, QuantizationMethod method, bool symmetric) {
   return model.error(
-      [&](ModelConfig& config) { config.quantization = config_of(method, symmetric); });
+      [&](ModelConfig& config) { config.quantization = quantization_of(method, symmetric); });
 }
 
 TEST(QuantizedContents, ActOrderAndZerosOfSymmetricCodesAreRefused) {
@@ -301,7 +164,7 @@ TEST(QuantizedContents, BlockFp8KeepsItsBytesWhenItIsTransposed) {
   }
   const auto checkpoint = model.open();
   ModelConfig config = *read_model_config(*checkpoint);
-  config.quantization = config_of(QuantizationMethod::kBlockFp8, true);
+  config.quantization = quantization_of(QuantizationMethod::kBlockFp8, true);
   config.mla->qk_nope_head_dim = 32;
   config.mla->v_head_dim = 64;
   const auto weights = load_weights(*checkpoint, config);

@@ -9,6 +9,7 @@
 
 #include "base/thread_team.h"
 #include "io/checkpoint_config.h"
+#include "io/json.h"
 #include "io/safetensors.h"
 #include "io/test_files.h"
 #include "tensor/packing.h"
@@ -55,8 +56,11 @@ class ChangedModel {
     std::vector<std::byte> bytes;
   };
 
-  explicit ChangedModel(const std::string& golden) : config_(golden_folder(golden)) {
-    auto source = Safetensors::open(config_);
+  explicit ChangedModel(const std::string& golden) {
+    if (auto json = read_json_file(golden_folder(golden) + "/config.json")) {
+      config = std::move(*json);
+    }
+    auto source = Safetensors::open(golden_folder(golden));
     if (!source) return;
     for (const auto& [name, tensor] : source->tensors()) {
       tensors[name] = {tensor.dtype, tensor.shape, {tensor.bytes.begin(), tensor.bytes.end()}};
@@ -75,34 +79,34 @@ class ChangedModel {
     set(name, dtype, std::move(shape), std::vector<std::byte>(static_cast<size_t>(bytes)));
   }
 
-  // Writes the tensors beside the golden's config.json.
+  // Writes the tensors and the configuration.
   Result<Checkpoint> open() const {
     SafetensorsWriter writer;
     for (const auto& [name, tensor] : tensors) {
       writer.add(name, tensor.dtype, tensor.shape, tensor.bytes);
     }
     MR_TRY(writer.write(folder_.file("model.safetensors")));
-    std::filesystem::copy_file(config_ + "/config.json", folder_.file("config.json"),
-                               std::filesystem::copy_options::overwrite_existing);
+    folder_.write("config.json", config.dump());
     return Checkpoint::open(folder_.path());
   }
+  const std::string& path() const { return folder_.path(); }
 
-  // The error of loading it with the golden's configuration, without the path; empty if none.
+  // The error of loading it, without the path; empty if none.
   std::string error(const std::function<void(ModelConfig&)>& change = {}) const {
     auto checkpoint = open();
     if (!checkpoint) return checkpoint.error().message;
-    auto config = read_model_config(*checkpoint);
-    if (!config) return config.error().message;
-    if (change) change(*config);
-    auto weights = load_weights(*checkpoint, *config);
+    auto model_config = read_model_config(*checkpoint);
+    if (!model_config) return model_config.error().message;
+    if (change) change(*model_config);
+    auto weights = load_weights(*checkpoint, *model_config);
     if (weights) return "";
     return weights.error().message.substr(folder_.path().size() + 2);
   }
 
   std::map<std::string, Tensor> tensors;
+  nlohmann::json config;  // config.json
 
  private:
-  std::string config_;
   TempFolder folder_;
 };
 
