@@ -66,9 +66,9 @@ Result<LoadedModel> load_model(const std::string& path, const EngineConfig& engi
                            .max_num_seqs = engine.max_num_seqs,
                            .block_size = engine.block_size,
                            .cache_types = resolve_cache_types(engine)};
-  MR_ASSIGN(const int64_t weight_bytes,
-            dummy ? dummy_weight_bytes(loaded.config, engine.dummy_format)
-                  : packed_bytes(checkpoint, loaded.config));
+  MR_ASSIGN(const int64_t weight_bytes, dummy
+                                            ? dummy_weight_bytes(loaded.config, engine.dummy_format)
+                                            : packed_bytes(checkpoint, loaded.config));
   const int64_t left = std::max<int64_t>(0, available_memory() - weight_bytes);
   MR_ASSIGN(options.num_blocks,
             resolve_num_blocks(engine, loaded.config, loaded.max_model_len, left));
