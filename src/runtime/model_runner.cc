@@ -31,6 +31,12 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(std::unique_ptr<Model> 
   return runner;
 }
 
+void ModelRunner::fill_memory(std::byte value) {
+  for (Buffer* memory : {&cache_memory_, &activations_, &scratch_}) {
+    std::fill_n(memory->data(), memory->size(), value);
+  }
+}
+
 Result<> ModelRunner::check(const StepInput& input) const {
   int64_t num_tokens = 0;
   for (const SequenceInput& sequence : input.sequences) {

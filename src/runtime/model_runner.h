@@ -51,6 +51,10 @@ class ModelRunner final : public ForwardRunner {
   void capture_topk(bool on) { capture_topk_ = on; }
   std::span<const int32_t> topk() const { return topk_; }
 
+  // For tests: sets every byte of the cache and of the workspace, as if they had been used before.
+  // 0xff makes NaN of their numbers, scales included, and so shows who reads what was not written.
+  void fill_memory(std::byte value);
+
   // The program of the last step: steps, costs and, if timing is on, seconds.
   Program& program() { return program_; }
 

@@ -1,0 +1,59 @@
+// Runs of tiny models whose bytes are compared.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "golden_case.h"
+
+namespace millrace {
+
+// All logits and continuations, one after the other.
+inline std::string bytes_of(const std::vector<PromptResult>& results) {
+  std::string bytes;
+  for (const PromptResult& result : results) {
+    bytes.append(reinterpret_cast<const char*>(result.logits.data()), result.logits.size() * 4);
+    bytes.append(reinterpret_cast<const char*>(result.greedy.data()), result.greedy.size() * 4);
+  }
+  return bytes;
+}
+
+// The first `length` tokens of a case's longest prompt, for each of `lengths`.
+inline std::vector<std::vector<int32_t>> prompts_of_lengths(const GoldenCase& golden,
+                                                            const std::vector<size_t>& lengths) {
+  const std::vector<int32_t>& longest = golden.prompts.back().ids;
+  std::vector<std::vector<int32_t>> prompts;
+  for (const size_t length : lengths) {
+    EXPECT_LE(length, longest.size());
+    if (length > longest.size()) continue;
+    prompts.emplace_back(longest.begin(), longest.begin() + static_cast<ptrdiff_t>(length));
+  }
+  return prompts;
+}
+
+// How a computation is laid out.
+struct RunLayout {
+  std::string name;
+  int threads = 2;
+  int64_t chunk = 0;
+  bool one_by_one = false;
+  int block_size = 16;
+};
+
+// Empty if the run failed, which is a failure of the test.
+inline std::string run_bytes(const std::string& model, EngineConfig engine,
+                             const std::vector<std::vector<int32_t>>& prompts, int64_t num_greedy,
+                             const RunLayout& layout) {
+  engine.threads = layout.threads;
+  engine.block_size = layout.block_size;
+  engine.num_blocks = blocks_for_prompts(prompts, num_greedy, layout.block_size);
+  const auto results = run_prompts(
+      model, engine, prompts,
+      {.num_greedy = num_greedy, .chunk = layout.chunk, .one_by_one = layout.one_by_one});
+  EXPECT_TRUE(results) << layout.name << ": " << results.error().message;
+  return results ? bytes_of(*results) : "";
+}
+
+}  // namespace millrace
