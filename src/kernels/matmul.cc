@@ -17,15 +17,28 @@ constexpr int64_t kMinBlockRows = 48;
 constexpr int64_t kMaxBlockRows = 240;
 // Fewer tiles than this do not pay for expanding f16 or bf16 weights into a buffer first.
 constexpr int64_t kMinTilesToExpand = 3;
-// Bytes from what is read to what is prefetched, by trial: of a panel of 4-bit codes, of 8-bit
-// codes, and of each of several panels side by side.
-constexpr int64_t kPrefetchDistance4Bits = 6144;
-constexpr int64_t kPrefetchDistance8Bits = 3072;
+// Bytes from what is read to what is prefetched, by trial: of one panel, and of each of several
+// side by side. The hardware's prefetcher follows one panel by itself up to the end of a page; a
+// line a step tells it early of the next page. More lines would take the miss buffers from it: all
+// of them cost a third of the bandwidth of a core.
+constexpr int64_t kPrefetchDistance = 4096;
 constexpr int64_t kPrefetchDistanceSideBySide = 2048;
+constexpr int64_t kCacheLine = 64;
+// Panels of gate before the same ones of up, where memory is waited for; a multiple of the most
+// panels side by side.
+constexpr int64_t kPanelsInTurn = 32;
+static_assert(kPanelsInTurn % kMaxSidePanels == 0);
 constexpr int kMaxSpans = 112;
 // Items: enough for threads that are disturbed, long enough for a straight stream of memory.
 constexpr int64_t kItemsPerThread = 8;
 constexpr int64_t kMinItemBytes = 48 * 1024;
+// Where memory is waited for, streams want to be as long as can be (threads that change places
+// every few hundred KiB get a tenth less of the bandwidth), and only the end of the matrix is cut
+// finely: at each round the threads take this share of what is left, and no less than so many bytes
+// each.
+constexpr int64_t kTaperNumerator = 2;
+constexpr int64_t kTaperDenominator = 3;
+constexpr int64_t kMinTaperedItemBytes = 96 * 1024;
 
 // How one matrix is multiplied with the activations.
 struct Method {
@@ -187,6 +200,10 @@ int64_t panel_sum_floats(const MatmulArgs& args, const Block& block) {
   return sum_levels(args) * block.rows * kPanelWidth;
 }
 
+int64_t prefetch_distance(const Method& method) {
+  return method.panels == 1 ? kPrefetchDistance : kPrefetchDistanceSideBySide;
+}
+
 // What pass `pass` over a chunk prefetches. One pass: as far ahead as memory is away. Several: each
 // its share of the next chunk, so that memory works all the time.
 void set_prefetch(const Operand& operand, const Block& block, int64_t pass, TileArgs& tile) {
@@ -194,12 +211,9 @@ void set_prefetch(const Operand& operand, const Block& block, int64_t pass, Tile
   const int64_t passes = block.num_tiles;
   const int64_t step = operand.method.step_bytes;
   if (passes == 1) {
-    tile.prefetch_distance = kPrefetchDistanceSideBySide;
-    if (operand.method.inputs_per_step == kActivationGroup) {
-      const bool bytes = operand.weight->quant.bits == 8;
-      tile.prefetch_distance = bytes ? kPrefetchDistance8Bits : kPrefetchDistance4Bits;
-    }
-    tile.prefetch_bytes = step;
+    tile.prefetch_distance = prefetch_distance(operand.method);
+    tile.prefetch_stride = step;
+    tile.prefetch_bytes = kCacheLine;
     tile.prefetch_wrap = operand.weight->panel_bytes();
     tile.prefetch_skip = (operand.method.panels - 1) * tile.prefetch_wrap;
     return;
@@ -207,7 +221,8 @@ void set_prefetch(const Operand& operand, const Block& block, int64_t pass, Tile
   const int64_t steps = tile.spans[tile.num_spans - 1].end - tile.spans[0].begin;
   const int64_t begin = tile.spans[0].begin - tile.origin;
   tile.prefetch_bytes = (step + passes - 1) / passes;
-  // The kernel counts from the panel's start, in prefetch_bytes a step.
+  tile.prefetch_stride = tile.prefetch_bytes;
+  // The kernel counts from the panel's start.
   tile.prefetch_distance =
       (begin + steps) * step + pass * steps * tile.prefetch_bytes - begin * tile.prefetch_bytes;
 }
@@ -296,17 +311,21 @@ void finish_panel(const MatmulArgs& args, const Block& block, int64_t panel, con
 struct Matmul {
   Operand weight;
   Operand up;
-  int64_t panels = 1;  // that are multiplied before they are finished
+  int64_t side = 1;    // panels that are multiplied side by side
+  int64_t panels = 1;  // panels that are multiplied before they are finished
 };
 
 void prepare(const MatmulArgs& args, int64_t tiles_per_block, Matmul& matmul) {
   prepare_operand(args, *args.weight, tiles_per_block, matmul.weight);
-  matmul.panels = matmul.weight.method.panels;
+  matmul.side = matmul.weight.method.panels;
   if (args.epilogue == Epilogue::kSiluMul) {
     MR_CHECK(args.up != nullptr && args.up->n == args.weight->n, "gate and up differ");
     prepare_operand(args, *args.up, tiles_per_block, matmul.up);
-    matmul.panels = std::max<int64_t>(matmul.panels, matmul.up.method.panels);
+    matmul.side = std::max<int64_t>(matmul.side, matmul.up.method.panels);
   }
+  // One pass over each panel: few changes from the one matrix' stream of memory to the other's.
+  const bool in_turn = matmul.up.weight != nullptr && tiles_per_block == 1;
+  matmul.panels = in_turn ? kPanelsInTurn : matmul.side;
 }
 
 // The block of tiles from `first_tile` on.
@@ -324,17 +343,34 @@ Block block_of(const MatmulArgs& args, const MatmulPlan& plan, int64_t first_til
   return block;
 }
 
+// Prefetches where a stream of panels starts, up to where the kernel's own prefetching takes over:
+// otherwise it would begin with one miss after the other.
+void prefetch_start(const Operand& operand, int64_t panel) {
+  const PackedMatrix& weight = *operand.weight;
+  const int64_t size = std::min(prefetch_distance(operand.method), weight.panel_bytes());
+  const int64_t end = std::min(panel + operand.method.panels, weight.num_panels());
+  for (int64_t p = panel; p < end; ++p) {
+    for (int64_t line = 0; line < size; line += kCacheLine) {
+      __builtin_prefetch(weight.panel(p) + line, 0, 2);  // into the second-level cache
+    }
+  }
+}
+
 // Multiplies and finishes panels [begin, end) for one block of tiles.
 void run_panels(const MatmulArgs& args, const Matmul& matmul, const Block& block, int64_t begin,
                 int64_t end) {
   const int64_t panel_floats = panel_sum_floats(args, block);
   float* up_sums = block.sums + matmul.panels * panel_floats;
+  const bool waits = block.num_tiles == 1;  // for memory
   for (int64_t panel = begin; panel < end; panel += matmul.panels) {
     const int64_t stop = std::min(panel + matmul.panels, end);
+    const bool two_streams = matmul.up.weight != nullptr;
+    if (waits && (two_streams || panel == begin)) prefetch_start(matmul.weight, panel);
     for (int64_t p = panel; p < stop; p += matmul.weight.method.panels) {
       multiply_panels(args, matmul.weight, block, p, block.sums + (p - panel) * panel_floats);
     }
-    if (matmul.up.weight != nullptr) {
+    if (two_streams) {
+      if (waits) prefetch_start(matmul.up, panel);
       for (int64_t p = panel; p < stop; p += matmul.up.method.panels) {
         multiply_panels(args, matmul.up, block, p, up_sums + (p - panel) * panel_floats);
       }
@@ -358,6 +394,30 @@ int64_t tiles_per_block(const MatmulArgs& args) {
   const int64_t block_rows = std::clamp(kBlockBytes / row_size, kMinBlockRows, most_rows);
   const int64_t most_tiles = std::max<int64_t>(1, block_rows / args.input.tile_rows);
   return ceil_div(tiles, ceil_div(tiles, most_tiles));
+}
+
+struct PanelRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// The panels of item `item` of a block, of `panels`.
+PanelRange item_panels(const MatmulPlan& plan, int64_t panels, int64_t item) {
+  if (plan.tapered_for == 0) {
+    const int64_t begin = item * plan.panels_per_item;
+    return {begin, std::min(begin + plan.panels_per_item, panels)};
+  }
+  const int64_t unit = plan.panels_per_item;
+  const int64_t shares = kTaperDenominator * plan.tapered_for;
+  int64_t begin = 0;
+  for (int64_t first = 0;; first += plan.tapered_for) {
+    const int64_t size = ceil_div((panels - begin) * kTaperNumerator, shares * unit) * unit;
+    if (item < first + plan.tapered_for) {
+      begin += (item - first) * size;
+      return {begin, std::min(begin + size, panels)};
+    }
+    begin += plan.tapered_for * size;
+  }
 }
 
 }  // namespace
@@ -393,16 +453,25 @@ MatmulPlan plan_matmul(const MatmulArgs& args, int num_threads) {
   const int64_t blocks = ceil_div(tiles, plan.tiles_per_block);
   Matmul matmul;
   prepare(args, plan.tiles_per_block, matmul);
-  // Runs of panels: several for each thread, but not too small.
   const int64_t panels = args.weight->num_panels();
-  const int64_t wanted_items =
-      num_threads == 1 ? 1 : ceil_div(num_threads * kItemsPerThread, blocks);
-  const int64_t least_panels =
-      ceil_div(kMinItemBytes, std::max<int64_t>(1, args.weight->panel_bytes()));
-  plan.panels_per_item = round_up(std::max(ceil_div(panels, wanted_items),
-                                           std::min(least_panels, ceil_div(panels, num_threads))),
-                                  matmul.panels);
-  plan.items_per_block = ceil_div(panels, plan.panels_per_item);
+  const int64_t panel_bytes = std::max<int64_t>(1, args.weight->panel_bytes());
+  if (tiles == 1 && num_threads > 1) {
+    plan.tapered_for = num_threads;
+    plan.panels_per_item = round_up(ceil_div(kMinTaperedItemBytes, panel_bytes), matmul.side);
+    for (int64_t at = 0; at < panels;
+         at = item_panels(plan, panels, plan.items_per_block - 1).end) {
+      ++plan.items_per_block;
+    }
+  } else {
+    // Runs of panels: several for each thread, but not too small.
+    const int64_t wanted_items =
+        num_threads == 1 ? 1 : ceil_div(num_threads * kItemsPerThread, blocks);
+    const int64_t least_panels = ceil_div(kMinItemBytes, panel_bytes);
+    plan.panels_per_item = round_up(std::max(ceil_div(panels, wanted_items),
+                                             std::min(least_panels, ceil_div(panels, num_threads))),
+                                    matmul.side);
+    plan.items_per_block = ceil_div(panels, plan.panels_per_item);
+  }
   plan.num_items = plan.items_per_block * ceil_div(tiles, plan.tiles_per_block);
   const int64_t matrices = matmul.up.weight != nullptr ? 2 : 1;
   const int64_t sums = matrices * matmul.panels * sum_levels(args) * plan.tiles_per_block *
@@ -419,12 +488,17 @@ void matmul_run_items(const MatmulArgs& args, const MatmulPlan& plan, int64_t be
   prepare(args, plan.tiles_per_block, matmul);
   const int64_t panels = args.weight->num_panels();
   const int64_t expanded = std::max(expanded_floats(matmul.weight), expanded_floats(matmul.up));
-  for (int64_t item = begin; item < end; ++item) {
-    const int64_t panel = item % plan.items_per_block * plan.panels_per_item;
-    Block block = block_of(args, plan, item / plan.items_per_block * plan.tiles_per_block);
+  while (begin < end) {
+    // Items of one block follow each other in memory: one stream.
+    const int64_t index = begin / plan.items_per_block;
+    const int64_t last = std::min(end, (index + 1) * plan.items_per_block) - 1;
+    const PanelRange run = {item_panels(plan, panels, begin % plan.items_per_block).begin,
+                            item_panels(plan, panels, last % plan.items_per_block).end};
+    Block block = block_of(args, plan, index * plan.tiles_per_block);
     block.expanded = reinterpret_cast<float*>(scratch);
     block.sums = block.expanded + expanded;
-    run_panels(args, matmul, block, panel, std::min(panel + plan.panels_per_item, panels));
+    run_panels(args, matmul, block, run.begin, run.end);
+    begin = last + 1;
   }
 }
 

@@ -47,7 +47,8 @@ struct MatmulArgs {
 // How a matmul is cut into items: runs of panels times blocks of tiles, the blocks outermost.
 struct MatmulPlan {
   int64_t num_items = 0;
-  int64_t panels_per_item = 0;
+  int64_t panels_per_item = 0;  // the least, if tapered
+  int64_t tapered_for = 0;      // threads, if the first items are long ones and the last short ones
   int64_t tiles_per_block = 0;
   int64_t items_per_block = 0;
   int64_t scratch_bytes = 0;  // for each thread that runs items, 64-byte aligned

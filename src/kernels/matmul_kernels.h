@@ -46,10 +46,12 @@ struct TileArgs {
   int num_spans = 0;
   int32_t origin = 0;
   float leaf_scale = 1.0f;  // multiplies each leaf's chain before the first addition of the tree
-  // Every step prefetches `prefetch_bytes` bytes of what the panels' memory holds from
-  // `prefetch_distance` bytes after the first step on: a whole step's in a single pass, and in
-  // several passes over a chunk each its share of the next chunk.
+  // Step i from the panel's start prefetches `prefetch_bytes` bytes, from `prefetch_distance` +
+  // i * `prefetch_stride` bytes after the start on. A single pass only shows the hardware's
+  // prefetcher the way, with a line a step; of several passes over a chunk each takes its share of
+  // the next chunk. Side by side panels: a whole step's bytes, `prefetch_distance` ahead.
   int64_t prefetch_distance = 0;
+  int64_t prefetch_stride = 0;
   int64_t prefetch_bytes = 0;
   // Side by side panels: what lies beyond `prefetch_wrap` bytes of a panel is the next panel, which
   // is being read already; the one to prefetch is `prefetch_skip` bytes further.

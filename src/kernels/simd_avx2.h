@@ -146,6 +146,10 @@ template <int kBits>  // logical
 MR_INLINE I16 shift_right(I16 a) {
   return {_mm256_srli_epi32(a.lo, kBits), _mm256_srli_epi32(a.hi, kBits)};
 }
+template <int kBits>  // arithmetic
+MR_INLINE I16 shift_right_signed(I16 a) {
+  return {_mm256_srai_epi32(a.lo, kBits), _mm256_srai_epi32(a.hi, kBits)};
+}
 MR_INLINE M16 greater(I16 a, I16 b) {
   return {_mm256_cmpgt_epi32(a.lo, b.lo), _mm256_cmpgt_epi32(a.hi, b.hi)};
 }

@@ -98,6 +98,10 @@ template <int kBits>  // logical
 MR_INLINE I16 shift_right(I16 a) {
   return {_mm512_srli_epi32(a.v, kBits)};
 }
+template <int kBits>  // arithmetic
+MR_INLINE I16 shift_right_signed(I16 a) {
+  return {_mm512_srai_epi32(a.v, kBits)};
+}
 MR_INLINE M16 greater(I16 a, I16 b) { return {_mm512_cmpgt_epi32_mask(a.v, b.v)}; }
 MR_INLINE I16 select(M16 mask, I16 a, I16 b) { return {_mm512_mask_blend_epi32(mask.m, b.v, a.v)}; }
 MR_INLINE I16 load_u8(const uint8_t* p) {

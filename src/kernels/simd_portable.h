@@ -175,6 +175,10 @@ template <int kBits>  // logical
 MR_INLINE I16 shift_right(I16 a) {
   return {(IntLanes)((UintLanes)a.v >> kBits)};
 }
+template <int kBits>  // arithmetic
+MR_INLINE I16 shift_right_signed(I16 a) {
+  return {a.v >> kBits};
+}
 MR_INLINE M16 greater(I16 a, I16 b) { return {a.v > b.v}; }
 MR_INLINE I16 select(M16 mask, I16 a, I16 b) { return {(mask.v & a.v) | (~mask.v & b.v)}; }
 MR_OUTLINE I16 load_u8(const uint8_t* p) {
