@@ -109,8 +109,12 @@ Result<> parse_sigmoid_router(JsonFields& fields, MoeConfig& moe) {
   moe.score = RouterScore::kSigmoid;
   moe.correction_bias = true;
   moe.norm_epsilon = kSigmoidNormEpsilon;
-  MR_ASSIGN(const int64_t groups, fields.get_int("n_group", {1, kMaxExperts}));
-  MR_ASSIGN(const int64_t topk_groups, fields.get_int("topk_group", {1, kMaxExperts}));
+  MR_ASSIGN(const int64_t groups, fields.get_int("n_group", {1, moe.num_experts}));
+  if (moe.num_experts % groups != 0) {
+    return fail("field n_group: found {}, expected a divisor of the {} experts", groups,
+                moe.num_experts);
+  }
+  MR_ASSIGN(const int64_t topk_groups, fields.get_int("topk_group", {1, groups}));
   MR_ASSIGN(const double factor, fields.get_number("routed_scaling_factor", {1e-6, 1e6}));
   MR_ASSIGN(const auto shared, fields.get_int_or_null("n_shared_experts", {0, 1024}));
   const int64_t shared_width = shared.value_or(0) * moe.intermediate_size;
@@ -130,7 +134,7 @@ Result<> parse_sigmoid_router(JsonFields& fields, MoeConfig& moe) {
 Result<> parse_hf_moe(JsonFields& fields, ModelConfig& config) {
   MoeConfig moe;
   MR_ASSIGN(const int64_t experts, get_num_experts(fields));
-  MR_ASSIGN(const int64_t chosen, fields.get_int("num_experts_per_tok", {1, kMaxExperts}));
+  MR_ASSIGN(const int64_t chosen, fields.get_int("num_experts_per_tok", {1, experts}));
   MR_ASSIGN(const int64_t width, fields.get_int("moe_intermediate_size", kWidthRange));
   MR_ASSIGN(moe.norm_topk_prob, fields.get_bool("norm_topk_prob"));
   moe.num_experts = static_cast<int>(experts);
