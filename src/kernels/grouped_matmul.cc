@@ -7,8 +7,11 @@
 namespace millrace {
 namespace {
 
-// Shares for each thread: the last ones to finish differ little.
+// Shares for each thread: the last ones to finish differ little. Few rows wait for memory, and want
+// long streams of it.
 constexpr int64_t kSharesPerThread = 24;
+constexpr int64_t kStreamSharesPerThread = 6;
+constexpr int64_t kMostStreamRows = 2;  // of a group, on average
 // Rows up to which a matmul's scratch can grow; more rows are cut into blocks.
 constexpr int64_t kMostScratchRows = 256;
 
@@ -47,7 +50,9 @@ PackedActivations group_input(const GroupedMatmulArgs& args, int64_t index) {
 }
 
 int64_t grouped_matmul_items(const GroupedMatmulArgs& args) {
-  return args.num_threads * kSharesPerThread;
+  const int64_t groups = args.routed != nullptr ? args.num_groups : 1;
+  const bool streams = args.shared.input.rows <= kMostStreamRows * groups;
+  return args.num_threads * (streams ? kStreamSharesPerThread : kSharesPerThread);
 }
 
 int64_t grouped_matmul_scratch_bytes(const GroupedMatmulArgs& args) {

@@ -21,8 +21,9 @@ struct RowGroups {
 };
 
 struct GroupedMatmulArgs {
-  // What the groups share: kernels, leaves, leaf_scale, round, epilogue, out, out_stride. `weight`,
-  // `up` and input.rows are set for each group; input.data is where the first group's rows are.
+  // What the groups share: kernels, leaves, leaf_scale, round, epilogue, out, out_stride. `weight`
+  // and `up` are set for each group; input.data is where the first group's rows are, and input.rows
+  // is the number of each group's rows, or of all routed ones.
   MatmulArgs shared;
   const PackedMatrix* weights = nullptr;  // [num_groups], of one shape
   const PackedMatrix* ups = nullptr;      // likewise with kSiluMul

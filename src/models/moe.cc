@@ -241,6 +241,7 @@ void MoeBlock::record_round(LayerRecorder& layers, const LayerRecorder::Norm& no
   first.routed = groups;
   first.shared.out = columns.values;
   first.shared.out_stride = columns.width;
+  first.shared.input.rows = assignments;
   first.shared.input.data =
       arena.allocate_bytes(assignments * packed_row_bytes(gate_kind_, h.width));
   pack_routed(layers, {first, h, assignment_of, assignments, config.experts_per_token});
@@ -253,6 +254,7 @@ void MoeBlock::record_round(LayerRecorder& layers, const LayerRecorder::Norm& no
   second.routed = groups;
   second.shared.out = out.values;
   second.shared.out_stride = out.width;
+  second.shared.input.rows = assignments;
   second.shared.input.data =
       arena.allocate_bytes(assignments * packed_row_bytes(down_kind_, columns.width));
   pack_routed(layers, {second, columns, nullptr, assignments, 1});
