@@ -4,12 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <random>
 #include <set>
 #include <utility>
 
+#include "base/cpu.h"
+#include "kernels/isa.h"
 #include "layout_run.h"
 #include "weights/test_models.h"
+#include "weights/test_quantized.h"
 
 namespace millrace {
 namespace {
@@ -164,6 +170,81 @@ TEST(SparseBytes, AnExpertThatGetsEveryToken) {
     EXPECT_TRUE(alone == run_bytes(changed.path(), engine, prompts, kNumGreedy,
                                    {.name = "chunks of 7", .chunk = 7}));
     EXPECT_FALSE(alone == run_bytes(model.folder, engine, prompts, kNumGreedy, {.name = "golden"}));
+  }
+}
+
+// Batches, chunks, threads and instruction sets against one token at a time on one thread.
+void expect_same_bytes(const std::string& model, const EngineConfig& engine,
+                       const std::vector<std::vector<int32_t>>& prompts) {
+  const std::string alone =
+      run_bytes(model, engine, prompts, kNumGreedy, {.threads = 1, .chunk = 1, .one_by_one = true});
+  ASSERT_FALSE(alone.empty());
+  float first = 0;
+  std::memcpy(&first, alone.data(), sizeof first);
+  EXPECT_TRUE(std::isfinite(first));
+  const RunLayout layouts[] = {{.name = "a batch, 1 thread", .threads = 1},
+                               {.name = "a batch"},
+                               {.name = "a batch, 5 threads", .threads = 5},
+                               {.name = "one by one, 3 threads", .threads = 3, .one_by_one = true},
+                               {.name = "chunks of 7, blocks of 48", .chunk = 7, .block_size = 48}};
+  for (const RunLayout& layout : layouts) {
+    EXPECT_TRUE(alone == run_bytes(model, engine, prompts, kNumGreedy, layout)) << layout.name;
+  }
+  for (const Isa isa : available_isas(detect_cpu_features())) {
+    setenv("MILLRACE_ISA", std::string(name_of(isa)).c_str(), 1);
+    EXPECT_TRUE(alone == run_bytes(model, engine, prompts, kNumGreedy, {.name = "a batch"}))
+        << name_of(isa);
+    unsetenv("MILLRACE_ISA");
+  }
+}
+
+// Gate, up and down of all experts, and the attention's projections, as a checkpoint's.
+void quantise(ChangedModel& model, const ::millrace::testing::TestQuantization& quantization) {
+  std::mt19937 random(3);
+  for (const auto& [name, tensor] : std::map(model.tensors)) {
+    constexpr std::string_view kWeight = ".weight";
+    const bool fits = name.ends_with("_proj.weight") && !name.ends_with("weights_proj.weight") &&
+                      tensor.shape[0] % 8 == 0 && tensor.shape[1] % 32 == 0;
+    if (!fits) continue;
+    ::millrace::testing::put_quantised(model, name.substr(0, name.size() - kWeight.size()),
+                                       tensor.shape[0], tensor.shape[1], quantization, random);
+  }
+  model.config["quantization_config"] = ::millrace::testing::quantization_json(quantization);
+}
+
+TEST(SparseBytes, QuantisedCheckpoints) {
+  const ::millrace::testing::TestQuantization quantizations[] = {
+      {QuantizationMethod::kBlockFp8, true},
+      {QuantizationMethod::kGptq, false},
+      {QuantizationMethod::kCompressedTensors, true}};
+  for (const auto& quantization : quantizations) {
+    for (const bool one_expert : {false, true}) {
+      SCOPED_TRACE(fmt::format("{}{}", name_of(quantization.method),
+                               one_expert ? ", an expert gets every token" : ""));
+      ChangedModel model("glm_moe_dsa_shared");
+      quantise(model, quantization);
+      if (one_expert) route_all_to(model, 3);
+      ASSERT_TRUE(model.open());
+      const auto prompts = prompts_of_lengths(golden("glm_moe_dsa_shared"), {1, 2, 5, 17, 33, 100});
+      EngineConfig engine = forward_config(prompts, kNumGreedy);
+      engine.activation_quantization = ActivationQuantization::kInt8;
+      expect_same_bytes(model.path(), engine, prompts);
+    }
+  }
+}
+
+TEST(SparseBytes, FormatsOfGguf) {
+  for (const WeightFormat format : {WeightFormat::kQ8_0, WeightFormat::kQ4_0}) {
+    for (const auto activations : {ActivationQuantization::kNone, ActivationQuantization::kInt8}) {
+      SCOPED_TRACE(fmt::format("{}, {}", name_of(format), name_of(activations)));
+      const GoldenCase model = golden("glm_moe_dsa_full");
+      const auto prompts = prompts_of_lengths(model, {1, 2, 5, 17, 33, 100});
+      EngineConfig engine = forward_config(prompts, kNumGreedy);
+      engine.load_format = LoadFormat::kDummy;
+      engine.dummy_format = format;
+      engine.activation_quantization = activations;
+      expect_same_bytes(model.folder, engine, prompts);
+    }
   }
 }
 
