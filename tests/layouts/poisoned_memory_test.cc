@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
+#include <cstdlib>
 
+#include "base/cpu.h"
+#include "kernels/isa.h"
 #include "layout_run.h"
 
 namespace millrace {
@@ -70,6 +72,24 @@ TEST_P(PoisonedMemory, TheSameBytes) {
   EXPECT_TRUE(run(*poisoned->runner, 0) == expected) << "cache and workspace";
   poisoned->runner->fill_memory(kPoison);
   EXPECT_TRUE(run(*poisoned->runner, 7) == expected) << "chunks of 7";
+}
+
+// Each instruction set has its own way with rows that do not fill its lanes.
+TEST_P(PoisonedMemory, TheSameBytesByEveryInstructionSet) {
+  const auto clean = load();
+  ASSERT_TRUE(clean) << clean.error().message;
+  const std::string expected = run(*clean->runner, 0);
+  for (const Isa isa : available_isas(detect_cpu_features())) {
+    setenv("MILLRACE_ISA", std::string(name_of(isa)).c_str(), 1);
+    const auto poisoned = load();
+    unsetenv("MILLRACE_ISA");
+    ASSERT_TRUE(poisoned);
+    for (const int64_t chunk : {0, 7}) {
+      poisoned->runner->fill_memory(kPoison);
+      EXPECT_TRUE(run(*poisoned->runner, chunk) == expected)
+          << name_of(isa) << ", chunks of " << chunk;
+    }
+  }
 }
 
 // What the test rests on: a slot that is read while poisoned shows.
