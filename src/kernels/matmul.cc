@@ -164,6 +164,8 @@ int64_t sum_levels(const MatmulArgs& args) { return args.leaves != nullptr ? kTr
 // One of the matrices of a matmul with all that is known before its panels are multiplied.
 struct Operand {
   const PackedMatrix* weight = nullptr;
+  int64_t num_panels = 0;
+  int64_t panel_bytes = 0;
   Method method;
   Spans spans;
 };
@@ -173,6 +175,8 @@ void prepare_operand(const MatmulArgs& args, const PackedMatrix& weight, int64_t
   MR_CHECK(weight.k == args.input.k, "a matrix of {} inputs times {} activations", weight.k,
            args.input.k);
   operand.weight = &weight;
+  operand.num_panels = weight.num_panels();
+  operand.panel_bytes = weight.panel_bytes();
   operand.method = method_for(args, weight, tiles_per_block);
   // One pass needs no chunks: the panel streams from memory once.
   cut_spans(args, operand.method, tiles_per_block > 1 || operand.method.expand, operand.spans);
@@ -214,7 +218,7 @@ void set_prefetch(const Operand& operand, const Block& block, int64_t pass, Tile
     tile.prefetch_distance = prefetch_distance(operand.method);
     tile.prefetch_stride = step;
     tile.prefetch_bytes = kCacheLine;
-    tile.prefetch_wrap = operand.weight->panel_bytes();
+    tile.prefetch_wrap = operand.panel_bytes;
     tile.prefetch_skip = (operand.method.panels - 1) * tile.prefetch_wrap;
     return;
   }
@@ -257,8 +261,8 @@ void multiply_panels(const MatmulArgs& args, const Operand& operand, const Block
   tile.leaf_scale = args.leaves != nullptr ? args.leaf_scale : 1.0f;
   std::array<int64_t, kMaxSidePanels> index{};
   for (int p = 0; p < method.panels; ++p) {
-    index[static_cast<size_t>(p)] = std::min(panel + p, weight.num_panels() - 1);
-    tile.panels[p] = weight.panel(index[static_cast<size_t>(p)]);
+    index[static_cast<size_t>(p)] = std::min(panel + p, operand.num_panels - 1);
+    tile.panels[p] = weight.panels + index[static_cast<size_t>(p)] * operand.panel_bytes;
     tile.sums[p] = sums + p * panel_sum_floats(args, block);
   }
   for (int chunk = 0, first = 0, last = 0; chunk < spans.num_chunks; ++chunk, first = last) {
@@ -347,11 +351,15 @@ Block block_of(const MatmulArgs& args, const MatmulPlan& plan, int64_t first_til
 // otherwise it would begin with one miss after the other.
 void prefetch_start(const Operand& operand, int64_t panel) {
   const PackedMatrix& weight = *operand.weight;
-  const int64_t size = std::min(prefetch_distance(operand.method), weight.panel_bytes());
-  const int64_t end = std::min(panel + operand.method.panels, weight.num_panels());
+  // Short panels follow each other: the stream goes on in the next ones.
+  const bool one = operand.method.panels == 1;
+  const int64_t left = (operand.num_panels - panel) * operand.panel_bytes;
+  const int64_t distance = prefetch_distance(operand.method);
+  const int64_t size = std::min(distance, one ? left : operand.panel_bytes);
+  const int64_t end = std::min(panel + operand.method.panels, operand.num_panels);
   for (int64_t p = panel; p < end; ++p) {
     for (int64_t line = 0; line < size; line += kCacheLine) {
-      __builtin_prefetch(weight.panel(p) + line, 0, 2);  // into the second-level cache
+      __builtin_prefetch(weight.panels + p * operand.panel_bytes + line, 0, 2);  // second level
     }
   }
 }
