@@ -32,9 +32,10 @@ PARTS = {
 COLOURS = {"rest": "#9aa5b1", "experts": "#e0a030", "attention": "#3b7dd8", "indexer": "#c0504d"}
 
 
-def measure(program, depths, prompt, steps, threads):
+def measure(program, depths, threads):
+    """All depths in one process: the cache is filled once, from each depth to the next."""
     command = [str(program), "bench", str(SHAPE), "--load-format", "dummy", "--json", "--profile",
-               "-p", str(prompt), "-n", str(steps), "-t", str(threads),
+               "-p", str(PROMPT), "-n", str(DECODE_STEPS), "-t", str(threads), "-r", "3",
                "-d", ",".join(map(str, depths))]
     run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     if run.returncode != 0:
@@ -117,9 +118,9 @@ def main():
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     depths = [d for d in (0, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072) if d <= options.most]
-    decode = [point(row) for row in measure(options.millrace, depths, 0, DECODE_STEPS, options.threads)]
-    prefill = [point(row) for row in measure(options.millrace, [d for d in depths if d <= 65536],
-                                             PROMPT, 0, options.threads)]
+    rows = measure(options.millrace, depths, options.threads)
+    decode = [point(row) for row in rows if row["n_gen"]]
+    prefill = [point(row) for row in rows if row["n_prompt"]]
     (options.out / "curves.json").write_text(
         json.dumps({"decode": decode, "prefill": prefill}, indent=1) + "\n")
     svg(decode, f"One decoded token, {LAYERS} layers, {options.threads} threads",

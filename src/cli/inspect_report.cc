@@ -105,6 +105,61 @@ Result<InspectReport> inspect(const Checkpoint& checkpoint) {
   return report;
 }
 
+namespace {
+
+int64_t count_of(const std::vector<uint8_t>& flags) {
+  return std::count(flags.begin(), flags.end(), uint8_t{1});
+}
+
+// What sparse models have beside a dense one.
+void add_sparse_lines(const ModelConfig& config, std::string& text) {
+  if (config.mla) {
+    add_line(text, "latent attention",
+             fmt::format("latent {}, rotary {}, query {} + {}, values {}, query rank {}",
+                         config.mla->kv_lora_rank, config.mla->qk_rope_head_dim,
+                         config.mla->qk_nope_head_dim, config.mla->qk_rope_head_dim,
+                         config.mla->v_head_dim, config.mla->q_lora_rank));
+  }
+  if (config.indexer) {
+    add_line(text, "sparse attention",
+             fmt::format("{} keys, indexers in {} layers, {} heads of {}", config.indexer->topk,
+                         count_of(config.indexer->is_full), config.indexer->num_heads,
+                         config.indexer->head_dim));
+  }
+  if (config.moe) {
+    add_line(
+        text, "experts",
+        fmt::format("{} in {} layers, {} per token, of {}; shared: {}", config.moe->num_experts,
+                    count_of(config.moe->is_sparse), config.moe->experts_per_token,
+                    config.moe->intermediate_size, config.moe->shared_intermediate_size));
+  }
+}
+
+void add_sparse_json(const ModelConfig& config, nlohmann::ordered_json& json) {
+  if (config.mla) {
+    json["mla"] = {{"q_lora_rank", config.mla->q_lora_rank},
+                   {"kv_lora_rank", config.mla->kv_lora_rank},
+                   {"qk_nope_head_dim", config.mla->qk_nope_head_dim},
+                   {"qk_rope_head_dim", config.mla->qk_rope_head_dim},
+                   {"v_head_dim", config.mla->v_head_dim}};
+  }
+  if (config.indexer) {
+    json["indexer"] = {{"num_heads", config.indexer->num_heads},
+                       {"head_dim", config.indexer->head_dim},
+                       {"topk", config.indexer->topk},
+                       {"full_layers", count_of(config.indexer->is_full)}};
+  }
+  if (config.moe) {
+    json["moe"] = {{"num_experts", config.moe->num_experts},
+                   {"experts_per_token", config.moe->experts_per_token},
+                   {"intermediate_size", config.moe->intermediate_size},
+                   {"shared_intermediate_size", config.moe->shared_intermediate_size},
+                   {"sparse_layers", count_of(config.moe->is_sparse)}};
+  }
+}
+
+}  // namespace
+
 std::string to_text(const InspectReport& report) {
   const ModelConfig& config = report.config;
   std::string text;
@@ -118,6 +173,7 @@ std::string to_text(const InspectReport& report) {
   add_line(text, "heads",
            fmt::format("{} ({} KV heads, head_dim {})", config.num_heads, config.num_kv_heads,
                        config.head_dim));
+  add_sparse_lines(config, text);
   add_line(text, "vocabulary", std::to_string(config.vocab_size));
   add_line(text, "context length", std::to_string(config.max_position_embeddings));
   add_line(text, "RoPE", describe_rope(config.rope));
@@ -164,6 +220,7 @@ nlohmann::ordered_json to_json(const InspectReport& report) {
                                  {"eos_token_ids", report.end_tokens},
                                  {"weights_on_disk_bytes", report.file_bytes},
                                  {"weights_in_memory_bytes", report.weight_memory_bytes}};
+  add_sparse_json(config, json);
   for (const auto& [name, share] : report.formats) {
     json["formats"][name] = {
         {"tensors", share.tensors}, {"parameters", share.parameters}, {"bytes", share.bytes}};

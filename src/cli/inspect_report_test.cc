@@ -64,5 +64,21 @@ TEST(InspectReport, SaysWhatAFolderLacks) {
   EXPECT_EQ(report->end_tokens, std::vector<int32_t>{1});
 }
 
+TEST(InspectReport, TellsOfLatentAttentionIndexersAndExperts) {
+  const std::string folder = std::string(MILLRACE_TEST_DATA) + "/golden/glm_moe_dsa_shared";
+  const auto report = inspect(*Checkpoint::open(folder));
+  ASSERT_TRUE(report) << report.error().message;
+  const std::string text = to_text(*report);
+  for (const char* line :
+       {"latent attention     latent 32, rotary 16, query 24 + 16, values 32, query rank 48\n",
+        "sparse attention     16 keys, indexers in 3 layers, 16 heads of 32\n",
+        "experts              8 in 5 layers, 2 per token, of 32; shared: 32\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  }
+  const auto json = to_json(*report);
+  EXPECT_EQ(json["indexer"]["topk"], 16);
+  EXPECT_EQ(json["moe"]["num_experts"], 8);
+}
+
 }  // namespace
 }  // namespace millrace
