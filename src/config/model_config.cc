@@ -12,6 +12,10 @@ constexpr int64_t kMaxHidden = int64_t{1} << 20;
 constexpr int64_t kMaxIntermediate = int64_t{1} << 22;
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
 constexpr int64_t kMaxPositions = int64_t{1} << 30;
+// Matrices of one kind in all layers (experts, heads): each is listed.
+constexpr int64_t kMaxMatrices = int64_t{1} << 20;
+// Elements of all experts' matrices of one kind, so that their bytes stay a number.
+constexpr int64_t kMaxExpertElements = int64_t{1} << 52;
 
 struct Bounded {
   const char* name;
@@ -56,6 +60,10 @@ Result<> validate_mla(const ModelConfig& config) {
     return fail("{} heads of {} values: expected at most {} in all", config.num_heads,
                 mla.v_head_dim, kMaxHidden);
   }
+  if (int64_t{config.num_heads} * config.num_layers > kMaxMatrices) {
+    return fail("{} heads in each of {} layers: expected at most {} in all", config.num_heads,
+                config.num_layers, kMaxMatrices);
+  }
   return {};
 }
 
@@ -93,6 +101,14 @@ Result<> validate_moe(const ModelConfig& config) {
   if (moe.shared_intermediate_size < 0 || moe.shared_intermediate_size > kMaxIntermediate) {
     return fail("shared expert intermediate size: found {}, expected 0 to {}",
                 moe.shared_intermediate_size, kMaxIntermediate);
+  }
+  const int64_t all_experts = int64_t{moe.num_experts} * config.num_layers;
+  const int64_t expert_size = int64_t{moe.intermediate_size} * config.hidden_size;
+  if (all_experts > kMaxMatrices || expert_size > kMaxExpertElements / all_experts) {
+    return fail(
+        "{} experts in each of {} layers, {} columns wide: expected at most {} experts in all, of "
+        "2^52 weights together",
+        moe.num_experts, config.num_layers, moe.intermediate_size, kMaxMatrices);
   }
   if (moe.num_experts % moe.num_groups != 0) {
     return fail("expert groups: found {}, expected a divisor of the {} experts", moe.num_groups,

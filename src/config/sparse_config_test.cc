@@ -340,6 +340,31 @@ TEST(SparseHfConfig, BadIndexer) {
   expect_errors(table);
 }
 
+// Each matrix is listed before the first is found to be missing.
+TEST(SparseHfConfig, MoreMatricesThanFitAreRefused) {
+  json many = golden_config("qwen3_moe");
+  many["num_hidden_layers"] = 4096;
+  many["mlp_only_layers"] = json::array();
+  many.erase("layer_types");
+  many["num_experts"] = many["num_local_experts"] = 256;
+  EXPECT_EQ(error_of(many), "no error");
+  many["num_experts"] = many["num_local_experts"] = 257;
+  EXPECT_EQ(error_of(many),
+            "257 experts in each of 4096 layers, 32 columns wide: expected at most 1048576 experts "
+            "in all, of 2^52 weights together");
+  many["num_experts"] = many["num_local_experts"] = 256;
+  many["hidden_size"] = 1 << 20;
+  many["moe_intermediate_size"] = 1 << 22;
+  EXPECT_TRUE(error_of(many).starts_with("256 experts in each of 4096 layers")) << error_of(many);
+
+  json heads = golden_config("deepseek_v3");
+  heads["num_hidden_layers"] = 4096;
+  heads.erase("layer_types");
+  heads.erase("mlp_layer_types");
+  heads["num_attention_heads"] = heads["num_key_value_heads"] = 257;
+  EXPECT_EQ(error_of(heads), "257 heads in each of 4096 layers: expected at most 1048576 in all");
+}
+
 TEST(SparseHfConfig, BadExperts) {
   constexpr const char* kV3 = "deepseek_v3";
   constexpr const char* kQwen = "qwen3_moe";
