@@ -34,6 +34,10 @@ MatmulArgs matmul_of(const GroupedMatmulArgs& args, int64_t index) {
   return matmul;
 }
 
+bool same_format(const PackedMatrix& a, const PackedMatrix& b) {
+  return a.kind == b.kind && (!a.is_quantised() || a.quant == b.quant);
+}
+
 }  // namespace
 
 PackedActivations group_input(const GroupedMatmulArgs& args, int64_t index) {
@@ -56,13 +60,20 @@ int64_t grouped_matmul_items(const GroupedMatmulArgs& args) {
 }
 
 int64_t grouped_matmul_scratch_bytes(const GroupedMatmulArgs& args) {
-  MatmulArgs matmul = args.shared;
-  matmul.weight = args.weights;
-  matmul.up = args.ups;
   int64_t bytes = 0;
-  for (int64_t rows = 1; rows <= kMostScratchRows; ++rows) {
-    matmul.input.rows = rows;
-    bytes = std::max(bytes, plan_matmul(matmul, 2).scratch_bytes);
+  for (int64_t group = 0; group < args.num_groups; ++group) {
+    // Formats may differ from group to group, and with them what has to be expanded.
+    const auto is_as_before = [group](const PackedMatrix* matrices) {
+      return matrices == nullptr || same_format(matrices[group], matrices[group - 1]);
+    };
+    if (group > 0 && is_as_before(args.weights) && is_as_before(args.ups)) continue;
+    MatmulArgs matmul = args.shared;
+    matmul.weight = args.weights + group;
+    if (args.ups != nullptr) matmul.up = args.ups + group;
+    for (int64_t rows = 1; rows <= kMostScratchRows; ++rows) {
+      matmul.input.rows = rows;
+      bytes = std::max(bytes, plan_matmul(matmul, 2).scratch_bytes);
+    }
   }
   return bytes;
 }

@@ -25,7 +25,7 @@ struct GroupedMatmulArgs {
   // and `up` are set for each group; input.data is where the first group's rows are, and input.rows
   // is the number of each group's rows, or of all routed ones.
   MatmulArgs shared;
-  const PackedMatrix* weights = nullptr;  // [num_groups], of one shape
+  const PackedMatrix* weights = nullptr;  // [num_groups], of one shape; formats may differ
   const PackedMatrix* ups = nullptr;      // likewise with kSiluMul
   int num_groups = 0;
   // Groups of routed rows: the output's rows are in the order of the input's. Null: each group has
@@ -38,8 +38,8 @@ struct GroupedMatmulArgs {
 // Items of the step.
 int64_t grouped_matmul_items(const GroupedMatmulArgs& args);
 
-// Scratch bytes per thread, whatever the number of rows. Takes a while (hundreds of plans): to be
-// called once per shape, not per step.
+// Scratch bytes per thread, whatever the number of rows. Takes a while (hundreds of plans for each
+// change of format): to be called once per shape, not per step.
 int64_t grouped_matmul_scratch_bytes(const GroupedMatmulArgs& args);
 
 // Computes the shares [begin, end) of the work, of grouped_matmul_items().

@@ -198,6 +198,19 @@ TEST_P(GroupedMatmulTest, AMatrixForEachHead) {
   }
 }
 
+// A group in another format than the first one's may have to be expanded.
+TEST_P(GroupedMatmulTest, ScratchIsThatOfTheFormatThatTakesMost) {
+  Matrices weights(4);
+  GroupedMatmulArgs grouped = args(weights, 1);
+  const int64_t plain = grouped_matmul_scratch_bytes(grouped);
+  weights.packed[2] = *packed_layout(WeightFormat::kQ8_0, kOutputs, kInputs);
+  const int64_t mixed = grouped_matmul_scratch_bytes(grouped);
+  grouped.weights = weights.packed.data() + 2;
+  grouped.num_groups = 1;
+  EXPECT_GT(mixed, plain);
+  EXPECT_EQ(mixed, grouped_matmul_scratch_bytes(grouped));
+}
+
 INSTANTIATE_TEST_SUITE_P(Isas, GroupedMatmulTest,
                          testing::ValuesIn(available_isas(detect_cpu_features())),
                          [](const auto& param) { return std::string(name_of(param.param)); });
