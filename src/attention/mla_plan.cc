@@ -59,6 +59,25 @@ void add_token(const MlaPlanInput& input, int32_t sequence, int32_t token, const
   }
 }
 
+// The item itself, or `parts` items over ranges of its positions and their merge.
+void add_index_items(const MlaShape& shape, IndexItem item, int64_t parts, IndexPlan& plan) {
+  if (parts == 1) {
+    plan.items.push_back(item);
+    return;
+  }
+  plan.merges.push_back(
+      {item.sequence, item.token_begin, static_cast<int32_t>(parts), plan.workspace_bytes});
+  const int64_t end = item.position_end;
+  const int64_t groups = divide_up(end, 16);
+  for (int64_t part = 0; part < parts; ++part) {
+    item.position_begin = groups * part / parts * 16;
+    item.position_end = std::min(groups * (part + 1) / parts * 16, end);
+    item.workspace_offset = plan.workspace_bytes;
+    plan.workspace_bytes += index_candidates_bytes(shape.topk);
+    plan.items.push_back(item);
+  }
+}
+
 // Into how many ranges of leaves a token is split, if `wanted` items of it are wanted.
 int64_t parts_of(int64_t entries, int64_t wanted) {
   const int64_t tiles = divide_up(entries, 16);
@@ -80,9 +99,8 @@ void plan_mla_attention(const MlaPlanInput& input, MlaPlan& plan) {
   const int64_t items_per_token = divide_up(groups, kMlaMostGroups);
   TokenCut cut;
   cut.heads_per_item = divide_up(groups, items_per_token) * kMlaLanes;
-  plan.scratch_bytes = mla_scratch_bytes(
-      shape.latent, shape.rope,
-      static_cast<int>(std::min<int64_t>(cut.heads_per_item, groups * kMlaLanes)));
+  plan.scratch_bytes =
+      mla_scratch_bytes(shape.latent, shape.rope, static_cast<int>(cut.heads_per_item));
   int64_t num_tokens = 0;
   for (const AttentionSequence& sequence : input.sequences) num_tokens += sequence.query_len;
   const int64_t token_bytes =
@@ -169,28 +187,18 @@ void plan_indexer(const MlaPlanInput& input, IndexPlan& plan) {
       if (split && scored) {
         parts = std::min(wanted_parts, std::max<int64_t>(1, visible / kLeastPositionsPerPart));
       }
-      if (parts == 1) {
-        plan.items.push_back(item);
-        continue;
-      }
       most_parts = std::max(most_parts, parts);
-      plan.merges.push_back(
-          {item.sequence, item.token_begin, static_cast<int32_t>(parts), plan.workspace_bytes});
-      const int64_t groups = divide_up(visible, 16);
-      for (int64_t part = 0; part < parts; ++part) {
-        item.position_begin = groups * part / parts * 16;
-        item.position_end = std::min(groups * (part + 1) / parts * 16, visible);
-        item.workspace_offset = plan.workspace_bytes;
-        plan.workspace_bytes += index_candidates_bytes(shape.topk);
-        plan.items.push_back(item);
-      }
+      add_index_items(shape, item, parts, plan);
     }
     if (sequence.num_computed + sequence.query_len > shape.topk) {
       plan.keys_read += sequence.num_computed + sequence.query_len;
     }
   }
-  plan.scratch_bytes = indexer_scratch_bytes(shape.index_heads, shape.index_dim, shape.topk,
-                                             static_cast<int>(most_parts));
+  // Where every position is selected, nothing is scored.
+  plan.scratch_bytes = longest <= shape.topk
+                           ? 0
+                           : indexer_scratch_bytes(shape.index_heads, shape.index_dim, shape.topk,
+                                                   static_cast<int>(most_parts));
   std::stable_sort(plan.items.begin(), plan.items.end(), [](const auto& a, const auto& b) {
     return (a.position_end - a.position_begin) * a.num_tokens >
            (b.position_end - b.position_begin) * b.num_tokens;

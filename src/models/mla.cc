@@ -63,6 +63,100 @@ void run_rotate(const RotateStep& step, int64_t begin, int64_t end, std::byte*) 
   step.indexer->write(step.index_write, begin, end);
 }
 
+// What the parts of a RotateStep are filled from.
+struct RotateContext {
+  const ModelConfig& config;
+  const MlaWeights& weights;
+  const Execution& execution;
+  LayerRecorder::RopeTable table;
+  const int64_t* slot_mapping;
+  const MlaLayerView& cache;
+};
+
+// Heads of `head_dim` elements whose rotated ones begin at `column` of a row.
+RopeArgs rope_args(const RotateContext& at, const Rows& x, int64_t column, int num_heads,
+                   int head_dim, bool interleaved) {
+  return {.x = x.values == nullptr ? nullptr : x.values + column,
+          .row_stride = x.width,
+          .num_heads = num_heads,
+          .head_dim = head_dim,
+          .rotary_dim = at.config.rope.rotary_dim,
+          .interleaved = interleaved,
+          .cos = at.table.cos,
+          .sin = at.table.sin,
+          .dtype = at.execution.dtype};
+}
+
+void set_latents(const RotateContext& at, const Rows& q, const Rows& kv, RotateStep& step) {
+  const MlaConfig& mla = *at.config.mla;
+  const int num_heads = at.config.num_heads;
+  const bool interleaved = at.config.rope.interleaved;
+  const DType dtype = at.execution.dtype;
+  step.kernels = &row_kernels(at.execution.isa);
+  step.mla = &mla_kernels(at.execution.isa);
+  step.indexer = &indexer_kernels(at.execution.isa);
+  step.num_heads = num_heads;
+  step.q_rope = rope_args(at, q, mla.qk_nope_head_dim, num_heads, mla.qk_head_dim(), interleaved);
+  step.key_rope = rope_args(at, kv, mla.kv_lora_rank, 1, mla.qk_rope_head_dim, interleaved);
+  step.q_nope = {
+      .x = q.values, .stride = mla.qk_head_dim(), .n = mla.qk_nope_head_dim, .dtype = dtype};
+  step.q_stride = q.width;
+  step.latent_round = {.x = kv.values, .stride = kv.width, .n = mla.kv_lora_rank, .dtype = dtype};
+  step.latent_norm = {.x = kv.values,
+                      .x_stride = kv.width,
+                      .weight = at.weights.kv_a_norm,
+                      .out = kv.values,
+                      .out_stride = kv.width,
+                      .n = mla.kv_lora_rank,
+                      .eps = kLatentEps,
+                      .dtype = dtype};
+  step.write = {.latent = kv.values,
+                .latent_stride = kv.width,
+                .rope_key = kv.values == nullptr ? nullptr : kv.values + mla.kv_lora_rank,
+                .rope_stride = kv.width,
+                .slot_mapping = at.slot_mapping,
+                .cache = at.cache};
+}
+
+struct IndexRows {
+  const Rows& query;
+  const Rows& key;
+  const Rows& weights;
+};
+
+void set_indexer(const RotateContext& at, const IndexRows& rows, RotateStep& step) {
+  const IndexerConfig& indexer = *at.config.indexer;
+  const int rotary_dim = at.config.rope.rotary_dim;
+  const auto& [query, key, weights] = rows;
+  step.index_heads = indexer.num_heads;
+  step.index_norm = {.x = key.values,
+                     .x_stride = key.width,
+                     .weight = at.weights.indexer.k_norm,
+                     .bias = at.weights.indexer.k_norm_bias,
+                     .out = key.values,
+                     .out_stride = key.width,
+                     .n = key.width,
+                     .eps = kLatentEps,
+                     .dtype = at.execution.dtype};
+  step.index_q_rope =
+      rope_args(at, query, 0, indexer.num_heads, indexer.head_dim, indexer.interleaved);
+  step.index_k_rope = rope_args(at, key, 0, 1, indexer.head_dim, indexer.interleaved);
+  step.index_q_rest = {.x = query.values == nullptr ? nullptr : query.values + rotary_dim,
+                       .stride = indexer.head_dim,
+                       .n = indexer.head_dim - rotary_dim,
+                       .dtype = at.execution.dtype};
+  step.index_q_stride = query.width;
+  step.index_weights = {
+      .x = weights.values,
+      .stride = weights.width,
+      .n = indexer.num_heads,
+      .factor = static_cast<float>(1.0 / std::sqrt(static_cast<double>(indexer.num_heads)))};
+  step.index_write = {.key = key.values,
+                      .key_stride = key.width,
+                      .slot_mapping = at.slot_mapping,
+                      .cache = at.cache};
+}
+
 // Packs columns of rows, a run for each head, for the head's own matmul. An item is a tile of
 // packed rows: they lie interleaved, and two threads must not write to one cache line.
 struct PackHeadsStep {
@@ -73,10 +167,10 @@ struct PackHeadsStep {
   int64_t head_columns;
   int64_t tiles;  // of a head
   // What follows the packed columns in each head, copied as it is: rope parts of queries.
-  int64_t tail;    // elements; 0: nothing
-  float* tail_to;  // [tokens][tail_stride], of the first head
-  int64_t tail_stride;
-  int64_t tail_head_columns;
+  int64_t tail = 0;          // elements; 0: nothing
+  float* tail_to = nullptr;  // [tokens][tail_stride], of the first head
+  int64_t tail_stride = 0;
+  int64_t tail_head_columns = 0;
 };
 
 void run_pack_heads(const PackHeadsStep& step, int64_t begin, int64_t end, std::byte*) {
@@ -93,10 +187,6 @@ void run_pack_heads(const PackHeadsStep& step, int64_t begin, int64_t end, std::
                   static_cast<size_t>(step.tail) * sizeof(float));
     }
   }
-}
-
-void run_grouped(const GroupedMatmulArgs& args, int64_t begin, int64_t end, std::byte* scratch) {
-  grouped_matmul_run_items(args, begin, end, scratch);
 }
 
 StepCost cost_of(const GroupedMatmulArgs& args) {
@@ -203,83 +293,21 @@ MlaBlock::Projected MlaBlock::project(LayerRecorder& layers, const Rows& x, floa
 void MlaBlock::rotate_and_write(LayerRecorder& layers, const MlaForward& forward,
                                 const MlaLayerView& cache, const Projected& rows) const {
   const ForwardBatch& batch = layers.scope().batch;
-  const RopeConfig& config = config_.rope;
   // Slots, positions and block tables are the batch's.
   LayerRecorder::check_layouts("rope and cache", rows.kv.tokens, batch.tokens);
-  const auto rope = [&](const Rows& x, int64_t column, int num_heads, int head_dim,
-                        bool interleaved) {
-    return RopeArgs{.x = x.values == nullptr ? nullptr : x.values + column,
-                    .row_stride = x.width,
-                    .num_heads = num_heads,
-                    .head_dim = head_dim,
-                    .rotary_dim = config.rotary_dim,
-                    .interleaved = interleaved,
-                    .cos = forward.table.cos,
-                    .sin = forward.table.sin,
-                    .dtype = execution_.dtype};
-  };
-  const Rows& kv = rows.kv;
+  const RotateContext context = {.config = config_,
+                                 .weights = weights_,
+                                 .execution = execution_,
+                                 .table = forward.table,
+                                 .slot_mapping = batch.slot_mapping,
+                                 .cache = cache};
   RotateStep step{};
-  step.kernels = &row_kernels(execution_.isa);
-  step.mla = &mla_kernels(execution_.isa);
-  step.indexer = &indexer_kernels(execution_.isa);
-  step.num_heads = config_.num_heads;
-  step.q_rope = rope(rows.q, mla_.qk_nope_head_dim, config_.num_heads, mla_.qk_head_dim(),
-                     config.interleaved);
-  step.key_rope = rope(kv, mla_.kv_lora_rank, 1, mla_.qk_rope_head_dim, config.interleaved);
-  step.q_nope = {.x = rows.q.values,
-                 .stride = mla_.qk_head_dim(),
-                 .n = mla_.qk_nope_head_dim,
-                 .dtype = execution_.dtype};
-  step.q_stride = rows.q.width;
-  step.latent_round = {
-      .x = kv.values, .stride = kv.width, .n = mla_.kv_lora_rank, .dtype = execution_.dtype};
-  step.latent_norm = {.x = kv.values,
-                      .x_stride = kv.width,
-                      .weight = weights_.kv_a_norm,
-                      .out = kv.values,
-                      .out_stride = kv.width,
-                      .n = mla_.kv_lora_rank,
-                      .eps = kLatentEps,
-                      .dtype = execution_.dtype};
-  step.write = {.latent = kv.values,
-                .latent_stride = kv.width,
-                .rope_key = kv.values == nullptr ? nullptr : kv.values + mla_.kv_lora_rank,
-                .rope_stride = kv.width,
-                .slot_mapping = batch.slot_mapping,
-                .cache = cache};
+  set_latents(context, rows.q, rows.kv, step);
   if (rows.index_k.width > 0) {
-    const IndexerConfig& indexer = *config_.indexer;
-    const Rows& key = rows.index_k;
-    const Rows& query = rows.index_q;
-    step.index_heads = indexer.num_heads;
-    step.index_norm = {.x = key.values,
-                       .x_stride = key.width,
-                       .weight = weights_.indexer.k_norm,
-                       .bias = weights_.indexer.k_norm_bias,
-                       .out = key.values,
-                       .out_stride = key.width,
-                       .n = key.width,
-                       .eps = kLatentEps,
-                       .dtype = execution_.dtype};
-    step.index_q_rope = rope(query, 0, indexer.num_heads, indexer.head_dim, indexer.interleaved);
-    step.index_k_rope = rope(key, 0, 1, indexer.head_dim, indexer.interleaved);
-    step.index_q_rest = {.x = query.values == nullptr ? nullptr : query.values + config.rotary_dim,
-                         .stride = indexer.head_dim,
-                         .n = indexer.head_dim - config.rotary_dim,
-                         .dtype = execution_.dtype};
-    step.index_q_stride = query.width;
-    step.index_weights = {
-        .x = rows.index_weights.values,
-        .stride = rows.index_weights.width,
-        .n = indexer.num_heads,
-        .factor = static_cast<float>(1.0 / std::sqrt(static_cast<double>(indexer.num_heads)))};
-    step.index_write = {.key = key.values,
-                        .key_stride = key.width,
-                        .slot_mapping = batch.slot_mapping,
-                        .cache = cache};
+    set_indexer(context, {rows.index_q, rows.index_k, rows.index_weights}, step);
   }
-  layers.scope().program.add<RotateStep>("rope and cache", {kv.count(), kRowRun}, run_rotate, step);
+  layers.scope().program.add<RotateStep>("rope and cache", {rows.kv.count(), kRowRun}, run_rotate,
+                                         step);
 }
 
 // Steps 3 (absorption), 7 and 8 for a round of tokens.
@@ -312,8 +340,8 @@ void MlaBlock::attend(LayerRecorder& layers, MlaForward& forward, const MlaLayer
        .tail_to = absorbed.values == nullptr ? nullptr : absorbed.values + mla_.kv_lora_rank,
        .tail_stride = absorbed.width,
        .tail_head_columns = mla_.row_size()});
-  program.add<GroupedMatmulArgs>("w_uk", {grouped_matmul_items(k_up), 1}, run_grouped, k_up,
-                                 cost_of(k_up));
+  program.add<GroupedMatmulArgs>("w_uk", {grouped_matmul_items(k_up), 1}, grouped_matmul_run_items,
+                                 k_up, cost_of(k_up));
 
   forward.attention.record(program, round,
                            {.q = absorbed.values,
@@ -335,13 +363,9 @@ void MlaBlock::attend(LayerRecorder& layers, MlaForward& forward, const MlaLayer
                               .x = latents.values,
                               .stride = latents.width,
                               .head_columns = mla_.kv_lora_rank,
-                              .tiles = v_up.shared.input.num_tiles(),
-                              .tail = 0,
-                              .tail_to = nullptr,
-                              .tail_stride = 0,
-                              .tail_head_columns = 0});
-  program.add<GroupedMatmulArgs>("w_uv", {grouped_matmul_items(v_up), 1}, run_grouped, v_up,
-                                 cost_of(v_up));
+                              .tiles = v_up.shared.input.num_tiles()});
+  program.add<GroupedMatmulArgs>("w_uv", {grouped_matmul_items(v_up), 1}, grouped_matmul_run_items,
+                                 v_up, cost_of(v_up));
   arena.release(mark);
 }
 

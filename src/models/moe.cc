@@ -29,14 +29,6 @@ ActivationKind common_kind(const Execution& execution, std::span<const PackedMat
   return mixed ? ActivationKind::kF32 : kind;
 }
 
-struct RouteStep {
-  RouterArgs args;
-};
-
-void run_route(const RouteStep& step, int64_t begin, int64_t end, std::byte* scratch) {
-  route(step.args, begin, end, scratch);
-}
-
 struct GroupStep {
   GroupRowsArgs args;
   int32_t* group;  // storage of args.groups
@@ -79,10 +71,6 @@ void run_pack_routed(const PackRoutedStep& step, int64_t begin, int64_t end, std
       }
     }
   }
-}
-
-void run_grouped(const GroupedMatmulArgs& args, int64_t begin, int64_t end, std::byte* scratch) {
-  grouped_matmul_run_items(args, begin, end, scratch);
 }
 
 struct PackRouted {
@@ -179,88 +167,16 @@ void MoeBlock::record(LayerRecorder& layers, const LayerRecorder::Norm& norm, co
   }
 }
 
-// Steps: norm, router, choice, sorting by expert, then gate and up, down, sum.
 void MoeBlock::record_round(LayerRecorder& layers, const LayerRecorder::Norm& norm,
                             const Rows& x) const {
-  const MoeConfig& config = *shape_.config;
-  Program& program = layers.scope().program;
-  Arena& arena = layers.scope().arena;
-  const int64_t k = config.experts_per_token;
-  const int64_t assignments = x.count() * k;
   const bool has_shared = weights_.shared.gate.matrix.n > 0;
-
   ActivationKinds kinds = layers.kinds({&weights_.router});
   if (has_shared) kinds.add(layers.gated_kind(weights_.shared.gate, weights_.shared.up));
   const Rows h = layers.rows(x.tokens, x.width);
   const PackedRows packed = layers.norm_and_keep(x, norm, kinds, h);
 
-  const Rows logits = layers.rows(x.tokens, config.num_experts);
-  const LayerRecorder::Projection router[] = {
-      {.linear = &weights_.router, .out = logits, .round = false}};
-  layers.project("router", packed, router);
-
-  auto* experts = arena.allocate<int32_t>(assignments);
-  auto* expert_weights = arena.allocate<float>(assignments);
-  program.need_scratch(router_scratch_bytes(config.num_experts, config.num_groups));
-  program.add<RouteStep>("choose experts", {x.count(), 1}, run_route,
-                         {.args = {.kernels = &row_kernels(execution_.isa),
-                                   .logits = logits.values,
-                                   .num_experts = config.num_experts,
-                                   .softmax = config.score == RouterScore::kSoftmax,
-                                   .correction_bias = weights_.correction_bias,
-                                   .num_groups = config.num_groups,
-                                   .topk_groups = config.topk_groups,
-                                   .experts_per_token = config.experts_per_token,
-                                   .normalise = config.norm_topk_prob,
-                                   .epsilon = config.norm_epsilon,
-                                   .scale = shape_.routed_scale,
-                                   .experts = experts,
-                                   .weights = expert_weights}});
-
-  auto* groups = arena.allocate<RowGroups>(1);
-  auto* group_ids = arena.allocate<int32_t>(config.num_experts);
-  auto* row_begin = arena.allocate<int32_t>(config.num_experts + 1);
-  auto* row_of = arena.allocate<int32_t>(assignments);
-  auto* assignment_of = arena.allocate<int32_t>(assignments);
-  auto* counts = arena.allocate<int32_t>(config.num_experts);
-  program.add<GroupStep>("sort by expert", {1, 1}, run_group,
-                         {.args = {.ids = experts,
-                                   .num_assignments = assignments,
-                                   .num_groups = config.num_experts,
-                                   .groups = groups,
-                                   .row_of = row_of,
-                                   .assignment_of = assignment_of,
-                                   .counts = counts},
-                          .group = group_ids,
-                          .row_begin = row_begin});
-
-  // Rows sorted by expert are no run of tokens.
-  const TokenLayout by_expert = TokenLayout::replicated(assignments);
-  const Rows columns = layers.rows(by_expert, config.intermediate_size);
-  GroupedMatmulArgs first = gate_up(gate_kind_);
-  first.routed = groups;
-  first.shared.out = columns.values;
-  first.shared.out_stride = columns.width;
-  first.shared.input.rows = assignments;
-  first.shared.input.data =
-      arena.allocate_bytes(assignments * packed_row_bytes(gate_kind_, h.width));
-  pack_routed(layers, {first, h, assignment_of, assignments, config.experts_per_token});
-  program.need_scratch(scratch_bytes_);
-  program.add<GroupedMatmulArgs>("experts gate_up", {grouped_matmul_items(first), 1}, run_grouped,
-                                 first, cost_of(first, assignments));
-
-  const Rows out = layers.rows(by_expert, x.width);
-  GroupedMatmulArgs second = down(down_kind_);
-  second.routed = groups;
-  second.shared.out = out.values;
-  second.shared.out_stride = out.width;
-  second.shared.input.rows = assignments;
-  second.shared.input.data =
-      arena.allocate_bytes(assignments * packed_row_bytes(down_kind_, columns.width));
-  pack_routed(layers, {second, columns, nullptr, assignments, 1});
-  program.add<GroupedMatmulArgs>("experts down", {grouped_matmul_items(second), 1}, run_grouped,
-                                 second, cost_of(second, assignments));
-
+  const Routing routing = record_routing(layers, packed);
+  const Rows out = record_experts(layers, h, routing);
   Rows shared;
   if (has_shared) {
     shared = layers.rows(x.tokens, x.width);
@@ -270,20 +186,105 @@ void MoeBlock::record_round(LayerRecorder& layers, const LayerRecorder::Norm& no
                              {shape_.shared_leaves, shape_.leaf_scale}, shared);
   }
   const int64_t pieces = (x.width + kCombineColumns - 1) / kCombineColumns;
-  program.add<CombineStep>("sum of experts", {x.count() * pieces, 1}, run_combine,
-                           {.args = {.expert_out = out.values,
-                                     .experts = experts,
-                                     .weights = expert_weights,
-                                     .assignments = row_of,
-                                     .experts_per_token = config.experts_per_token,
-                                     .num_experts = config.num_experts,
-                                     .shared = shared.values,
-                                     .residual = x.values,
-                                     .residual_stride = x.width,
-                                     .n = x.width,
-                                     .dtype = execution_.dtype},
-                            .run = row_kernels(execution_.isa).expert_combine,
-                            .pieces = pieces});
+  layers.scope().program.add<CombineStep>(
+      "sum of experts", {x.count() * pieces, 1}, run_combine,
+      {.args = {.expert_out = out.values,
+                .experts = routing.experts,
+                .weights = routing.weights,
+                .assignments = routing.row_of,
+                .experts_per_token = shape_.config->experts_per_token,
+                .num_experts = shape_.config->num_experts,
+                .shared = shared.values,
+                .residual = x.values,
+                .residual_stride = x.width,
+                .n = x.width,
+                .dtype = execution_.dtype},
+       .run = row_kernels(execution_.isa).expert_combine,
+       .pieces = pieces});
+}
+
+// Steps: router, choice, sorting by expert.
+MoeBlock::Routing MoeBlock::record_routing(LayerRecorder& layers, const PackedRows& x) const {
+  const MoeConfig& config = *shape_.config;
+  Program& program = layers.scope().program;
+  Arena& arena = layers.scope().arena;
+  const Rows logits = layers.rows(x.tokens(), config.num_experts);
+  const LayerRecorder::Projection router[] = {
+      {.linear = &weights_.router, .out = logits, .round = false}};
+  layers.project("router", x, router);
+
+  Routing routing;
+  routing.assignments = logits.count() * config.experts_per_token;
+  routing.experts = arena.allocate<int32_t>(routing.assignments);
+  routing.weights = arena.allocate<float>(routing.assignments);
+  program.need_scratch(router_scratch_bytes(config.num_experts, config.num_groups));
+  program.add<RouterArgs>("choose experts", {logits.count(), 1}, route,
+                          {.kernels = &row_kernels(execution_.isa),
+                           .logits = logits.values,
+                           .num_experts = config.num_experts,
+                           .softmax = config.score == RouterScore::kSoftmax,
+                           .correction_bias = weights_.correction_bias,
+                           .num_groups = config.num_groups,
+                           .topk_groups = config.topk_groups,
+                           .experts_per_token = config.experts_per_token,
+                           .normalise = config.norm_topk_prob,
+                           .epsilon = config.norm_epsilon,
+                           .scale = shape_.routed_scale,
+                           .experts = routing.experts,
+                           .weights = routing.weights});
+
+  routing.groups = arena.allocate<RowGroups>(1);
+  auto* group_ids = arena.allocate<int32_t>(config.num_experts);
+  auto* row_begin = arena.allocate<int32_t>(config.num_experts + 1);
+  routing.row_of = arena.allocate<int32_t>(routing.assignments);
+  routing.assignment_of = arena.allocate<int32_t>(routing.assignments);
+  auto* counts = arena.allocate<int32_t>(config.num_experts);
+  program.add<GroupStep>("sort by expert", {1, 1}, run_group,
+                         {.args = {.ids = routing.experts,
+                                   .num_assignments = routing.assignments,
+                                   .num_groups = config.num_experts,
+                                   .groups = routing.groups,
+                                   .row_of = routing.row_of,
+                                   .assignment_of = routing.assignment_of,
+                                   .counts = counts},
+                          .group = group_ids,
+                          .row_begin = row_begin});
+  return routing;
+}
+
+// Steps: packing, gate and up, packing, down.
+Rows MoeBlock::record_experts(LayerRecorder& layers, const Rows& h, const Routing& routing) const {
+  const MoeConfig& config = *shape_.config;
+  Program& program = layers.scope().program;
+  Arena& arena = layers.scope().arena;
+  const int64_t assignments = routing.assignments;
+  // Rows sorted by expert are no run of tokens.
+  const TokenLayout by_expert = TokenLayout::replicated(assignments);
+  const Rows columns = layers.rows(by_expert, config.intermediate_size);
+  GroupedMatmulArgs first = gate_up(gate_kind_);
+  first.routed = routing.groups;
+  first.shared.out = columns.values;
+  first.shared.out_stride = columns.width;
+  first.shared.input.rows = assignments;
+  first.shared.input.data =
+      arena.allocate_bytes(assignments * packed_row_bytes(gate_kind_, h.width));
+  pack_routed(layers, {first, h, routing.assignment_of, assignments, config.experts_per_token});
+  program.need_scratch(scratch_bytes_);
+  program.add<GroupedMatmulArgs>("experts gate_up", {grouped_matmul_items(first), 1},
+                                 grouped_matmul_run_items, first, cost_of(first, assignments));
+
+  const Rows out = layers.rows(by_expert, h.width);
+  GroupedMatmulArgs second = down(down_kind_);
+  second.routed = routing.groups;
+  second.shared.out = out.values;
+  second.shared.out_stride = out.width;
+  second.shared.input.rows = assignments;
+  second.shared.input.data =
+      arena.allocate_bytes(assignments * packed_row_bytes(down_kind_, columns.width));
+  pack_routed(layers, {second, columns, nullptr, assignments, 1});
+  program.add<GroupedMatmulArgs>("experts down", {grouped_matmul_items(second), 1},
+                                 grouped_matmul_run_items, second, cost_of(second, assignments));
+  return out;
 }
 
 MoeShape moe_shape(const ModelConfig& config, float residual_divisor) {

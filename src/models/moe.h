@@ -32,7 +32,21 @@ class MoeBlock {
   void record(LayerRecorder& layers, const LayerRecorder::Norm& norm, const Rows& x) const;
 
  private:
+  // Which experts the tokens of a round go to; arrays in the arena, written when the step runs.
+  struct Routing {
+    int64_t assignments = 0;     // tokens * experts_per_token
+    int32_t* experts = nullptr;  // [tokens][experts_per_token]
+    float* weights = nullptr;    // likewise
+    RowGroups* groups = nullptr;
+    int32_t* row_of = nullptr;         // [assignments], as GroupRowsArgs
+    int32_t* assignment_of = nullptr;  // [assignments]
+  };
+
   void record_round(LayerRecorder& layers, const LayerRecorder::Norm& norm, const Rows& x) const;
+  Routing record_routing(LayerRecorder& layers, const PackedRows& x) const;
+  // The experts' outputs of the normed rows h, sorted by expert: [assignments][hidden], not
+  // rounded.
+  Rows record_experts(LayerRecorder& layers, const Rows& h, const Routing& routing) const;
   GroupedMatmulArgs gate_up(ActivationKind kind) const;
   GroupedMatmulArgs down(ActivationKind kind) const;
 
