@@ -200,7 +200,7 @@ void merge_parts(const IndexerArgs& args, const IndexMerge& merge, std::byte* sc
 }
 
 void write_int8_key(const float* key, int dim, std::byte* group, float* scales, int lane) {
-  const float scale = index_row_scale(key, dim);
+  const float scale = int8_scale(key, dim);
   scales[lane] = scale;
   for (int d = 0; d < dim; d += 16) {
     const int count = dim - d < 16 ? dim - d : 16;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "kernels/attention_vec.h"
+#include "kernels/cache_rows_impl.h"
 #include "kernels/indexer_scratch.h"
 
 namespace millrace {
@@ -47,33 +48,6 @@ struct IndexGroup {
   const float* scales = nullptr;
 };
 
-// amax / 127; NaN or infinite if some element is.
-float index_row_scale(const float* x, int n) {
-  V16 largest = zero();
-  V16 nans = zero();
-  for (int d = 0; d < n; d += 16) {
-    const V16 v = load_first(x + d, n - d < 16 ? n - d : 16);
-    largest = max(abs(v), largest);  // a NaN in v leaves `largest`
-    nans = nans + v * zero();        // NaN where v is NaN or infinite
-  }
-  float lanes[16];
-  float nan_lanes[16];
-  store(lanes, largest);
-  store(nan_lanes, nans);
-  float amax = 0;
-  bool is_nan = false;
-  for (int i = 0; i < 16; ++i) {
-    if (lanes[i] > amax) amax = lanes[i];
-    is_nan = is_nan || nan_lanes[i] != nan_lanes[i];
-  }
-  if (is_nan) {
-    for (int d = 0; d < n; ++d) {
-      if (x[d] != x[d]) return __builtin_fabsf(x[d]) / 127.0f;
-    }
-  }
-  return amax / 127.0f;
-}
-
 // Codes of up to 16 elements from x, absent ones 0; 0 for a scale that divides nothing.
 MR_INLINE I16 index_codes(const float* x, int count, float scale) {
   if (!(scale > 0 && scale < __builtin_inff())) return zero_int();
@@ -83,7 +57,7 @@ MR_INLINE I16 index_codes(const float* x, int count, float scale) {
 
 // Packs head `head` of a query as int8.
 void pack_head_int8(const float* q, float weight, int head, IndexQuery& query) {
-  const float scale = index_row_scale(q, query.dim);
+  const float scale = int8_scale(q, query.dim);
   const int block = head / kIndexHeads;
   std::byte* to = query.values + int64_t{block} * kIndexHeads * query.dim + head % kIndexHeads * 4;
   I16 sum = zero_int();
