@@ -1,6 +1,8 @@
 #include "runtime/load_model.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 
 #include "base/cpu.h"
 #include "base/env.h"
@@ -25,7 +27,12 @@ Result<Execution> resolve_execution(const EngineConfig& engine, int threads) {
   execution.int8_activations = resolve_int8_activations(engine, WeightFormat::kQ8_0);
   execution.bf16_class = engine.numeric_class == NumericClass::kBF16;
   execution.num_threads = threads;
-  execution.recent_keys = env::test_selection() == "recent";
+  const std::optional<std::string> selection = env::test_selection();
+  if (selection && *selection != "recent") {
+    return fail("MILLRACE_TEST_SELECTION: found \"{}\", expected recent; unset it outside of tests",
+                *selection);
+  }
+  execution.recent_keys = selection.has_value();
   if (execution.bf16_class && (execution.isa != Isa::kAvx512Vnni || !features.avx512_bf16)) {
     return fail(
         "--numeric-class bf16 needs a CPU with AVX-512 BF16 dot products and the kernels "
@@ -58,6 +65,10 @@ Result<LoadedModel> load_model(const std::string& path, const EngineConfig& engi
   MR_ASSIGN(loaded.max_model_len, resolve_max_model_len(engine, loaded.config));
   MR_ASSIGN(loaded.max_num_batched_tokens, resolve_max_num_batched_tokens(engine));
   MR_ASSIGN(const Execution execution, resolve_execution(engine, loaded.threads));
+  if (execution.recent_keys) {
+    log::warning(
+        "MILLRACE_TEST_SELECTION: sparse attention takes the most recent keys, not the best");
+  }
   loaded.isa = name_of(execution.isa);
   loaded.num_parameters = num_parameters(loaded.config);
 
