@@ -115,12 +115,12 @@ enum class QuantizationMethod : uint8_t { kBlockFp8, kGptq, kAwq, kCompressedTen
 std::string_view name_of(QuantizationMethod method);
 
 // How a Hugging Face checkpoint stores its quantised matrices. What follows from the tensors
-// themselves is not here. GGUF files have none: there every tensor says its format.
-//   kBlockFp8           weight E4M3 [out, in]; weight_scale_inv [out / block, in / block]
-//   multiplies kGptq               qweight, qzeros, scales, g_idx (in order of the groups:
-//   act-order is refused) kAwq                qweight, qzeros, scales; the "gemm" packing
-//   kCompressedTensors  weight_packed, weight_scale, weight_shape, weight_zero_point
-//   ("pack-quantized")
+// themselves is not here. GGUF files have none: there every tensor says its format. Of a matrix:
+// - kBlockFp8: weight, E4M3 [out, in], times weight_scale_inv [out / block, in / block]
+// - kGptq: qweight, qzeros, scales, g_idx in order of the groups (act-order is refused)
+// - kAwq: qweight, qzeros, scales, in the "gemm" packing
+// - kCompressedTensors ("pack-quantized"): weight_packed, weight_scale, weight_shape,
+//   weight_zero_point
 struct QuantizationConfig {
   QuantizationMethod method = QuantizationMethod::kBlockFp8;
   int block_rows = 0;  // kBlockFp8: outputs and

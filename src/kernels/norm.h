@@ -42,8 +42,8 @@ struct LayerNormArgs {
   DType dtype = DType::kF32;
 };
 
-// For each row: mean = sum of x / n; d = x - mean; r = 1 / sqrt(sum of d^2 / n + eps), both sums over
-// 16 slot chains (element i in slot i % 16), added by the tree; out = round(fma(d * r, weight, bias)).
+// Per row: mean = sum of x / n; d = x - mean; r = 1 / sqrt(sum of d^2 / n + eps), both sums over 16
+// slot chains (element i in slot i % 16), added by the tree; out = round(fma(d * r, weight, bias)).
 // Computes rows [row_begin, row_end).
 using LayerNormFunction = void (*)(const LayerNormArgs& args, int64_t row_begin, int64_t row_end);
 

@@ -1,11 +1,11 @@
 // The router of a mixture of experts: which experts a token goes to, and with what weights.
 //
-//   sigmoid  s = 1 / (1 + e^-x);  softmax  s = e^(x - max) / sum, the sum over 16 slots and the
-//   tree choice   c = s + correction bias. Experts are in groups of consecutive ids; a group's
-//   score is
-//            the sum of its two best c; the topk_groups best groups stay, and of their experts the
-//            k best by c.
-//   weights  s of the chosen, divided by (their sum + epsilon) if normalised, times the scale
+// - sigmoid: s = 1 / (1 + e^-x); softmax: s = e^(x - max) / sum, the sum over 16 slots and the tree
+// - choice: c = s + correction bias. Experts are in groups of consecutive ids; a group's score is
+//   the sum of its two best c; the topk_groups best groups stay, and of their experts the k best by
+//   c
+// - weights: s of the chosen, divided by (their sum + epsilon) if normalised, times the scale
+//
 // Ties go to the lower id; -0 = +0, NaN = -inf in every comparison. The sum over the chosen is a
 // chain in ascending id. All in fp32.
 // Sources: DeepSeek-V3, section 2.1.2; the reference's routing in goldens' notes.

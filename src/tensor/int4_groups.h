@@ -2,12 +2,12 @@
 // is scale * (code - zero), where scale and zero belong to an output and a group of inputs.
 //
 // Codes and zero points are packed eight to a little-endian 32-bit word, from the low bits up:
-//   kGptq     codes [k / 8][n] (a word: eight inputs); zeros [groups][n / 8] (a word: eight
-//             outputs); scales [groups][n]
-//   kAwq      codes [k][n / 8], zeros [groups][n / 8] (words of eight outputs, in the order 0, 2,
-//   4,
-//             6, 1, 3, 5, 7); scales [groups][n]
-//   kCompressedTensors  codes [n][k / 8]; zeros [n / 8][groups]; scales [n][groups]
+// - kGptq: codes [k / 8][n] (a word: eight inputs); zeros [groups][n / 8] (a word: eight outputs);
+//   scales [groups][n]
+// - kAwq: codes [k][n / 8], zeros [groups][n / 8] (words of eight outputs, in the order 0, 2, 4, 6,
+//   1, 3, 5, 7); scales [groups][n]
+// - kCompressedTensors: codes [n][k / 8] (a word: eight inputs); zeros [n / 8][groups] (a word:
+//   eight outputs); scales [n][groups]
 #pragma once
 
 #include <cstddef>

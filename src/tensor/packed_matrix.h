@@ -1,9 +1,9 @@
 // Weight matrices in the layout that the matmul kernels stream: panels of 16 outputs.
 //
-// A matrix has n outputs (rows of the checkpoint tensor) and k inputs. Output o lives in lane o % 16
-// of panel o / 16; the last panel is padded with zero outputs. One panel is contiguous, and so are
-// consecutive panels, so one thread reads one straight stream of memory. The layout is the same for
-// all instruction sets (a vector of 16 lanes is one AVX-512 or two AVX2 registers).
+// A matrix has n outputs (rows of the checkpoint tensor) and k inputs. Output o lives in lane o %
+// 16 of panel o / 16; the last panel is padded with zero outputs. One panel is contiguous, and so
+// are consecutive panels, so one thread reads one straight stream of memory. The layout is the same
+// for all instruction sets (a vector of 16 lanes is one AVX-512 or two AVX2 registers).
 //
 // Panel layouts, by kind:
 //   kF32    float  [k][16]
@@ -19,8 +19,8 @@
 //     scales half or float [16]
 //     mins   half or float [16], if has_min
 //
-// A quantised weight is worth  scale * (code - code_offset) + min, in fp32, in that order (one rounding at
-// most: the product is exact), which is bit for bit what dequantize_row (weight_format.h) gives.
+// A quantised weight is worth  scale * (code - code_offset) + min, in fp32, in that order (at most
+// one rounding: the product is exact): bit for bit what dequantize_row (weight_format.h) gives.
 #pragma once
 
 #include <cstddef>
@@ -38,10 +38,10 @@ inline constexpr int kFp8BlockBytes = kFp8Group * kPanelWidth + 4 * kPanelWidth;
 
 // How the blocks of a quantised matrix are laid out.
 struct QuantLayout {
-  int group = 32;           // inputs that share a scale: 32 or 16
-  int bits = 8;             // bits of a code in memory: 4 or 8
-  int code_offset = 0;      // integer weight = code - code_offset
-  bool wide_scales = false; // scales and mins are float (else half)
+  int group = 32;            // inputs that share a scale: 32 or 16
+  int bits = 8;              // bits of a code in memory: 4 or 8
+  int code_offset = 0;       // integer weight = code - code_offset
+  bool wide_scales = false;  // scales and mins are float (else half)
   bool has_min = false;
 
   int code_bytes() const { return group * bits / 8 * kPanelWidth; }

@@ -198,8 +198,7 @@ Result<> check_symmetric(const StoredMatrix& matrix, const Int4Tensor& codes) {
     if (word == expected) continue;
     return fail(
         "tensor {}: found {:#010x} in word {}, expected {:#010x}: quantization_config says that "
-        "the "
-        "codes are symmetric",
+        "the codes are symmetric",
         matrix.zeros->name, word, i, expected);
   }
   return {};
@@ -248,8 +247,7 @@ Result<> check_contents(const StoredMatrix& matrix) {
     if (group == i / codes->group) continue;
     return fail(
         "tensor {}: input {} is in group {}, expected {}: act-order (groups of scattered inputs) "
-        "is "
-        "not supported",
+        "is not supported",
         matrix.group_index->name, i, group, i / codes->group);
   }
   if (matrix.shape != nullptr) {
