@@ -21,10 +21,11 @@ class Extras {
   bool take(const std::string& name) {
     const std::optional<int64_t> layer = layer_of(style_, name);
     if (!layer) return false;
-    const bool mtp =
-        *layer >= config_.num_layers && (config_.num_mtp_layers > 0 || config_.mla ||
-                                         config_.architecture == Architecture::kGlm4Moe);
-    if (mtp) {
+    const bool may_have_mtp =
+        config_.num_mtp_layers > 0 || config_.mla || config_.architecture == Architecture::kGlm4Moe;
+    // One layer where the configuration does not say how many; more are a wrong number of layers.
+    const int64_t mtp_end = config_.num_layers + std::max(1, config_.num_mtp_layers);
+    if (may_have_mtp && *layer >= config_.num_layers && *layer < mtp_end) {
       mtp_layers_.insert(*layer);
       return true;
     }

@@ -191,7 +191,7 @@ TEST(SparseWeights, KnownExtrasLoadAndUnknownOnesDoNot) {
   for (const char* name :
        {"model.layers.2.self_attn.indexer_norm.weight",
         "model.layers.1.mlp.experts.8.up_proj.weight", "model.layers.1.self_attn.q_a_proj.bias",
-        "model.layers.0.mlp.gate.weight"}) {
+        "model.layers.0.mlp.gate.weight", "model.layers.7.input_layernorm.weight"}) {
     ChangedModel unknown("glm_moe_dsa_shared");
     unknown.zeros(name, DType::kBF16, {64});
     EXPECT_TRUE(unknown.error().starts_with(fmt::format("tensor {} is there, but ", name)))
