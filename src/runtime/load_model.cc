@@ -48,6 +48,29 @@ std::unique_ptr<Model> make_model(const ModelConfig& config, const Execution& ex
   return std::make_unique<LlamaModel>(config, execution, std::move(weights));
 }
 
+double gib(int64_t bytes) { return static_cast<double>(bytes) / 0x1p30; }
+
+// Memory is taken page by page as it is written, so that the system would not refuse what it lacks,
+// but end the process later.
+Result<> check_memory(const LoadedModel& loaded, int64_t weight_bytes, int64_t cache_bytes,
+                      int64_t available) {
+  if (weight_bytes > available) {
+    return fail(
+        "{}: the weights take {:.1f} GiB of memory, {:.1f} GiB are available: free memory, or take "
+        "a smaller model or format",
+        loaded.path, gib(weight_bytes), gib(available));
+  }
+  if (cache_bytes > available - weight_bytes) {
+    return fail(
+        "{}: the KV cache of {} blocks of {} tokens takes {:.1f} GiB of memory, the weights leave "
+        "{:.1f} GiB: compute fewer or shorter sequences at once, or choose a smaller "
+        "--kv-cache-dtype",
+        loaded.path, loaded.num_blocks, loaded.block_size, gib(cache_bytes),
+        gib(available - weight_bytes));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<LoadedModel> load_model(const std::string& path, const EngineConfig& engine,
@@ -80,11 +103,16 @@ Result<LoadedModel> load_model(const std::string& path, const EngineConfig& engi
   MR_ASSIGN(const int64_t weight_bytes, dummy
                                             ? dummy_weight_bytes(loaded.config, engine.dummy_format)
                                             : packed_bytes(checkpoint, loaded.config));
-  const int64_t left = std::max<int64_t>(0, available_memory() - weight_bytes);
+  const int64_t available = available_memory();
+  MR_TRY(check_memory(loaded, weight_bytes, 0, available));
   MR_ASSIGN(options.num_blocks,
-            resolve_num_blocks(engine, loaded.config, loaded.max_model_len, left));
+            resolve_num_blocks(engine, loaded.config, loaded.max_model_len,
+                               available - weight_bytes));
   loaded.block_size = options.block_size;
   loaded.num_blocks = options.num_blocks;
+  const int64_t block_bytes =
+      cache_layout(loaded.config, options.cache_types, engine.block_size).block_bytes();
+  MR_TRY(check_memory(loaded, weight_bytes, options.num_blocks * block_bytes, available));
 
   MR_ASSIGN(auto team, ThreadTeam::create(loaded.threads, cpus));
   MR_ASSIGN(ModelWeights weights,
