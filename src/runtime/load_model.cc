@@ -105,9 +105,8 @@ Result<LoadedModel> load_model(const std::string& path, const EngineConfig& engi
                                             : packed_bytes(checkpoint, loaded.config));
   const int64_t available = available_memory();
   MR_TRY(check_memory(loaded, weight_bytes, 0, available));
-  MR_ASSIGN(options.num_blocks,
-            resolve_num_blocks(engine, loaded.config, loaded.max_model_len,
-                               available - weight_bytes));
+  MR_ASSIGN(options.num_blocks, resolve_num_blocks(engine, loaded.config, loaded.max_model_len,
+                                                   available - weight_bytes));
   loaded.block_size = options.block_size;
   loaded.num_blocks = options.num_blocks;
   const int64_t block_bytes =

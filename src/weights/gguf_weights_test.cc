@@ -280,7 +280,7 @@ TEST_P(GgufLatentAttention, MissingAndMisshapenTensorsAreNamed) {
       << weights.error().message;
   GgufModel extra(GetParam(), config_);
   extra.write_all();
-  extra.builder().tensor("blk.4.nextn.enorm.weight", 0, {64}, 256);
+  extra.builder().tensor("blk.4.nextn.eh_proj.weight", 0, {128, 64}, 32768);
   checkpoint = extra.open();
   EXPECT_TRUE(load_weights(*checkpoint, config_));
   extra.builder().tensor("blk.1.attn_sinks.weight", 0, {64}, 256);

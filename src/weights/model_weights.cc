@@ -11,11 +11,23 @@
 namespace millrace {
 namespace {
 
+// The projection of a layer of multi-token prediction, from hidden state and token: other layers
+// have none. Hugging Face and GGUF name it alike.
+constexpr std::string_view kDraftProjection = ".eh_proj.";
+
 // Tensors that a checkpoint may hold and that decoding does not use: layers of multi-token
 // prediction, and indexers of layers that take another layer's selection.
 class Extras {
  public:
-  Extras(const ModelConfig& config, NameStyle style) : config_(config), style_(style) {}
+  Extras(const ModelConfig& config, NameStyle style, const Checkpoint& checkpoint)
+      : config_(config), style_(style) {
+    for (const auto& [name, tensor] : checkpoint.tensors()) {
+      const bool drafts = name.find(kDraftProjection) != std::string::npos;
+      if (const auto layer = drafts ? layer_of(style, name) : std::nullopt) {
+        drafting_layers_.insert(*layer);
+      }
+    }
+  }
 
   // True if `name` is one of them; remembers it for the log.
   bool take(const std::string& name) {
@@ -25,7 +37,9 @@ class Extras {
         config_.num_mtp_layers > 0 || config_.mla || config_.architecture == Architecture::kGlm4Moe;
     // One layer where the configuration does not say how many; more are a wrong number of layers.
     const int64_t mtp_end = config_.num_layers + std::max(1, config_.num_mtp_layers);
-    if (may_have_mtp && *layer >= config_.num_layers && *layer < mtp_end) {
+    // A layer that does not draft is one of the decoder's, which num_layers would cut off.
+    if (may_have_mtp && *layer >= config_.num_layers && *layer < mtp_end &&
+        drafting_layers_.contains(*layer)) {
       mtp_layers_.insert(*layer);
       return true;
     }
@@ -51,6 +65,7 @@ class Extras {
  private:
   const ModelConfig& config_;
   const NameStyle style_;
+  std::set<int64_t> drafting_layers_;
   std::set<int64_t> mtp_layers_;
   std::set<int64_t> indexer_layers_;
 };
@@ -74,7 +89,7 @@ bool is_empty_bias(const CheckpointTensor& tensor, const ModelConfig& config) {
 Result<> check_rest(const Checkpoint& checkpoint, const ModelConfig& config, const Packer& packer) {
   const NameStyle style = packer.style();
   const std::string head = module_name(style, ModelTensor::kHead) + ".";
-  Extras extras(config, style);
+  Extras extras(config, style, checkpoint);
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     if (packer.takes(tensor) || is_constant(name) || !is_in_decoder(style, name)) continue;
     // Some exports store the tied matrix twice.

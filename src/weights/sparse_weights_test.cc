@@ -197,6 +197,12 @@ TEST(SparseWeights, KnownExtrasLoadAndUnknownOnesDoNot) {
     EXPECT_TRUE(unknown.error().starts_with(fmt::format("tensor {} is there, but ", name)))
         << unknown.error();
   }
+  // One layer too few in the configuration is no layer of multi-token prediction.
+  for (const char* golden : {"deepseek_v3", "glm4_moe"}) {
+    ChangedModel cut_off(golden);
+    cut_off.config["num_hidden_layers"] = 3;
+    EXPECT_TRUE(cut_off.error().starts_with("tensor model.layers.3.")) << cut_off.error();
+  }
   ChangedModel grouped("qwen3_moe");
   grouped.zeros("model.layers.4.input_layernorm.weight", DType::kBF16, {64});
   EXPECT_TRUE(grouped.error().starts_with("tensor model.layers.4.input_layernorm.weight is there"))
