@@ -106,6 +106,10 @@ Result<std::string> ChatTemplate::render(const ChatRequest& request) const {
 Result<std::vector<int32_t>> ChatTemplate::encode(const ChatRequest& request,
                                                   const Tokenizer& tokenizer) const {
   MR_ASSIGN(const std::string json, request_text(request));
+  if (json.size() > kMaxTextBytes) {
+    return fail("found a chat of {} bytes, expected at most {}; shorten it", json.size(),
+                kMaxTextBytes);
+  }
   RustIds ids;
   RustText error;
   if (mrt_template_encode(handle_.get(), tokenizer.handle(), view_of(json),

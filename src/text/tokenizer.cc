@@ -58,6 +58,10 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, EncodeOpti
   const int mode = options.special_text == SpecialText::kParse   ? MRT_PARSE_SPECIAL
                    : options.special_text == SpecialText::kPlain ? MRT_PLAIN_SPECIAL
                                                                  : MRT_PLAIN_ALL;
+  if (text.size() > kMaxTextBytes) {
+    return fail("cannot encode: found a text of {} bytes, expected at most {}; shorten or split it",
+                text.size(), kMaxTextBytes);
+  }
   RustIds ids;
   RustText error;
   if (mrt_tokenizer_encode(handle(), view_of(text), mode, options.add_special_tokens, ids.out(),

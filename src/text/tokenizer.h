@@ -42,6 +42,10 @@ struct EncodeOptions {
   SpecialText special_text = SpecialText::kParse;
 };
 
+// Longest text that is encoded: far more than any context holds. Encoding takes more than a hundred
+// times a text's bytes of memory.
+inline constexpr size_t kMaxTextBytes = size_t{16} << 20;
+
 class Tokenizer {
  public:
   // `json`: contents of tokenizer.json. Error: what is wrong in it; the file is not named.
@@ -50,7 +54,7 @@ class Tokenizer {
   // A missing or "default" `pre` works by a guess and logs a warning.
   static Result<Tokenizer> from_gguf(const GgufVocabulary& vocabulary);
 
-  // Error: `text` is not UTF-8.
+  // Errors: `text` is not UTF-8, or longer than kMaxTextBytes.
   Result<std::vector<int32_t>> encode(std::string_view text, EncodeOptions options = {}) const;
 
   // The text of all `ids` at once; ids without a token vanish, bytes that form no character become

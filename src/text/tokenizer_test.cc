@@ -276,5 +276,12 @@ TEST(Tokenizer, TextThatIsNotUtf8IsAnError) {
   EXPECT_EQ(tokenizer.encode("").value(), Ids{});
 }
 
+TEST(Tokenizer, TextLongerThanAnyContextIsAnError) {
+  const Tokenizer& tokenizer = golden::tokenizer("smollm2")->tokenizer();
+  const auto ids = tokenizer.encode(std::string(kMaxTextBytes + 1, 'a'));
+  ASSERT_FALSE(ids);
+  EXPECT_NE(ids.error().message.find("16777217 bytes"), std::string::npos) << ids.error().message;
+}
+
 }  // namespace
 }  // namespace millrace
