@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string>
 
 #include "base/log.h"
 
@@ -21,6 +23,12 @@ Result<> write_stdout(std::string_view text) {
   return {};
 }
 
-void print_error(const Error& error) { log::error("{}", error.message); }
+void print_error(const Error& error) {
+  // Names from files and arguments may hold line breaks, or what steers a terminal.
+  std::string line = error.message;
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  std::replace_if(line.begin(), line.end(), is_control, ' ');
+  log::error("{}", line);
+}
 
 }  // namespace millrace

@@ -32,6 +32,9 @@ TEST(Output, ErrorsAreOneLine) {
   testing::internal::CaptureStderr();
   print_error({"it broke"});
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "millrace: error: it broke\n");
+  testing::internal::CaptureStderr();
+  print_error({"a\nb\x1b[2J: no such file"});
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "millrace: error: a b [2J: no such file\n");
 }
 
 TEST(Chat, SystemMessageWithoutATemplateHasItsOwnLines) {
