@@ -86,6 +86,10 @@ Result<LoadedModel> load_model(const std::string& path, const EngineConfig& engi
   const int cpus = available_cpus();
   MR_ASSIGN(loaded.threads, resolve_threads(engine, cpus));
   MR_ASSIGN(loaded.max_model_len, resolve_max_model_len(engine, loaded.config));
+  if (auto& indexer = loaded.config.indexer) {
+    // More keys than positions select all of them; buffers have the size of the selection.
+    indexer->topk = static_cast<int>(std::min<int64_t>(indexer->topk, loaded.max_model_len));
+  }
   MR_ASSIGN(loaded.max_num_batched_tokens, resolve_max_num_batched_tokens(engine));
   MR_ASSIGN(const Execution execution, resolve_execution(engine, loaded.threads));
   if (execution.recent_keys) {

@@ -33,6 +33,22 @@ TEST(LoadModel, DummyWeightsNeedAConfigurationOnly) {
   EXPECT_GT(model->num_parameters, 0);
 }
 
+TEST(LoadModel, SelectsNoMoreKeysThanTheContextHolds) {
+  const testing::TempFolder folder;
+  auto config = nlohmann::json::parse(std::ifstream(config_file()));
+  config["index_topk"] = 1 << 20;
+  std::ofstream(folder.file("config.json")) << config;
+  EngineConfig engine;
+  engine.threads = 1;
+  engine.load_format = LoadFormat::kDummy;
+  engine.max_model_len = 64;
+  engine.num_blocks = 4;
+  NoProgress progress;
+  const auto model = load_model(folder.path(), engine, progress);
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_EQ(model->config.indexer->topk, 64);
+}
+
 // The system would give the memory, and end the process when it is written.
 TEST(LoadModel, RefusesWhatTheMachineCannotHold) {
   const testing::TempFolder folder;
