@@ -1,6 +1,7 @@
 #include "cli/forward.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "base/progress.h"
 #include "cli/engine_flags.h"
 #include "cli/model_context.h"
@@ -192,6 +194,10 @@ Result<> run_forward(const ForwardFlags& flags) {
   SafetensorsWriter writer;
   size_t index = 0;
   for (const auto& [number, ids] : numbered) {
+    if (!std::ranges::all_of(results[index].logits, [](float x) { return std::isfinite(x); })) {
+      log::warning("{}: ids_{}: some logits are NaN or infinite; check the model's weights", path,
+                   number);
+    }
     add_results(writer, number, results[index++], model.config.vocab_size,
                 model.config.hidden_size);
   }
