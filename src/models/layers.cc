@@ -1,5 +1,7 @@
 #include "models/layers.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "kernels/rope.h"
 #include "kernels/row_kernels.h"
@@ -138,6 +140,18 @@ StepCost cost_of(const MatmulArgs& args) {
                            static_cast<double>(args.weight->k),
           .weight_bytes = static_cast<double>(args.weight->total_bytes() +
                                               (args.up != nullptr ? args.up->total_bytes() : 0))};
+}
+
+// Of routed rows, the matrices that they can reach at most.
+StepCost cost_of(const GroupedMatmulArgs& args) {
+  const PackedMatrix& weight = *args.weights;
+  const double matrices = args.ups != nullptr ? 2 : 1;
+  const int64_t rows =
+      args.routed != nullptr ? args.shared.input.rows : args.num_groups * args.shared.input.rows;
+  const auto active = static_cast<double>(std::min<int64_t>(rows, args.num_groups));
+  return {.multiply_adds = matrices * static_cast<double>(rows) * static_cast<double>(weight.n) *
+                           static_cast<double>(weight.k),
+          .weight_bytes = matrices * active * static_cast<double>(weight.total_bytes())};
 }
 
 }  // namespace
@@ -390,6 +404,13 @@ void LayerRecorder::rotate_and_cache(const QkvStep& step, const ModelConfig& con
                                             .v_stride = width,
                                             .slot_mapping = scope_.batch.slot_mapping,
                                             .cache = step.cache}});
+}
+
+void LayerRecorder::grouped_matmul(const char* label, const GroupedMatmulArgs& args,
+                                   int64_t scratch_bytes) {
+  scope_.program.need_scratch(scratch_bytes);
+  scope_.program.add<GroupedMatmulArgs>(label, {grouped_matmul_items(args), 1},
+                                        grouped_matmul_run_items, args, cost_of(args));
 }
 
 void LayerRecorder::scale(const Rows& x, float factor) {

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "kernels/activations.h"
+#include "kernels/grouped_matmul.h"
 #include "kernels/matmul.h"
 #include "models/model.h"
 #include "tensor/token_layout.h"
@@ -140,6 +141,9 @@ class LayerRecorder {
     KvLayerView cache;
   };
   void rotate_and_cache(const QkvStep& step, const ModelConfig& config);
+
+  // Matmuls by head or by expert, in one step; `scratch_bytes` is grouped_matmul_scratch_bytes().
+  void grouped_matmul(const char* label, const GroupedMatmulArgs& args, int64_t scratch_bytes);
 
   // x = round(x * factor), in place.
   void scale(const Rows& x, float factor);

@@ -160,7 +160,6 @@ void set_indexer(const RotateContext& at, const IndexRows& rows, RotateStep& ste
 // Packs columns of rows, a run for each head, for the head's own matmul. An item is a tile of
 // packed rows: they lie interleaved, and two threads must not write to one cache line.
 struct PackHeadsStep {
-  const MatmulKernels* kernels;
   GroupedMatmulArgs matmul;  // whose input is written
   const float* x;            // [tokens][stride]; head h's columns begin at h * head_columns
   int64_t stride;
@@ -180,20 +179,13 @@ void run_pack_heads(const PackHeadsStep& step, int64_t begin, int64_t end, std::
     const int64_t first = packed.tile_begin(item % step.tiles);
     const int64_t last = packed.tile_begin(item % step.tiles + 1);
     const float* x = step.x + head * step.head_columns;
-    pack_activations(*step.kernels, x, step.stride, first, last, packed);
+    pack_activations(*step.matmul.shared.kernels, x, step.stride, first, last, packed);
     for (int64_t token = first; step.tail > 0 && token < last; ++token) {
       std::memcpy(step.tail_to + token * step.tail_stride + head * step.tail_head_columns,
                   x + token * step.stride + packed.k,
                   static_cast<size_t>(step.tail) * sizeof(float));
     }
   }
-}
-
-StepCost cost_of(const GroupedMatmulArgs& args) {
-  const PackedMatrix& weight = *args.weights;
-  return {.multiply_adds = static_cast<double>(args.num_groups * args.shared.input.rows) *
-                           static_cast<double>(weight.n) * static_cast<double>(weight.k),
-          .weight_bytes = static_cast<double>(args.num_groups * weight.total_bytes())};
 }
 
 struct TopkStep {
@@ -321,7 +313,6 @@ void MlaBlock::attend(LayerRecorder& layers, MlaForward& forward, const MlaLayer
   const Rows q = rows.q.slice(round.token_begin, round.token_end);
   const Rows absorbed = layers.rows(q.tokens, heads * mla_.row_size());
   const Rows latents = layers.rows(q.tokens, heads * mla_.kv_lora_rank);
-  program.need_scratch(scratch_bytes_);
 
   GroupedMatmulArgs k_up = per_head(weights_.k_up, tokens);
   k_up.shared.input.data = arena.allocate_bytes(heads * k_up.shared.input.bytes());
@@ -330,8 +321,7 @@ void MlaBlock::attend(LayerRecorder& layers, MlaForward& forward, const MlaLayer
   k_up.out_group_columns = mla_.row_size();
   program.add<PackHeadsStep>(
       "pack queries", {heads * k_up.shared.input.num_tiles(), 1}, run_pack_heads,
-      {.kernels = k_up.shared.kernels,
-       .matmul = k_up,
+      {.matmul = k_up,
        .x = q.values,
        .stride = q.width,
        .head_columns = mla_.qk_head_dim(),
@@ -340,8 +330,7 @@ void MlaBlock::attend(LayerRecorder& layers, MlaForward& forward, const MlaLayer
        .tail_to = absorbed.values == nullptr ? nullptr : absorbed.values + mla_.kv_lora_rank,
        .tail_stride = absorbed.width,
        .tail_head_columns = mla_.row_size()});
-  program.add<GroupedMatmulArgs>("w_uk", {grouped_matmul_items(k_up), 1}, grouped_matmul_run_items,
-                                 k_up, cost_of(k_up));
+  layers.grouped_matmul("w_uk", k_up, scratch_bytes_);
 
   forward.attention.record(program, round,
                            {.q = absorbed.values,
@@ -358,14 +347,12 @@ void MlaBlock::attend(LayerRecorder& layers, MlaForward& forward, const MlaLayer
   v_up.out_group_columns = mla_.v_head_dim;
   program.add<PackHeadsStep>("pack latents", {heads * v_up.shared.input.num_tiles(), 1},
                              run_pack_heads,
-                             {.kernels = v_up.shared.kernels,
-                              .matmul = v_up,
+                             {.matmul = v_up,
                               .x = latents.values,
                               .stride = latents.width,
                               .head_columns = mla_.kv_lora_rank,
                               .tiles = v_up.shared.input.num_tiles()});
-  program.add<GroupedMatmulArgs>("w_uv", {grouped_matmul_items(v_up), 1}, grouped_matmul_run_items,
-                                 v_up, cost_of(v_up));
+  layers.grouped_matmul("w_uv", v_up, scratch_bytes_);
   arena.release(mark);
 }
 

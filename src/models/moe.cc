@@ -44,9 +44,7 @@ void run_group(const GroupStep& step, int64_t, int64_t, std::byte*) {
 // its rows: packed rows of a tile lie interleaved, and two threads must not write to one cache
 // line.
 struct PackRoutedStep {
-  const MatmulKernels* kernels;
   GroupedMatmulArgs matmul;  // whose input is written
-  const RowGroups* groups;
   const float* x;
   int64_t width;
   const int32_t* assignment_of;  // null: row r is row r
@@ -54,7 +52,7 @@ struct PackRoutedStep {
 };
 
 void run_pack_routed(const PackRoutedStep& step, int64_t begin, int64_t end, std::byte*) {
-  const RowGroups& groups = *step.groups;
+  const RowGroups& groups = *step.matmul.routed;
   const int32_t* starts = groups.row_begin;
   int64_t group = std::upper_bound(starts, starts + groups.num_active + 1, begin) - starts - 1;
   for (; group < groups.num_active && starts[group] < end; ++group) {
@@ -67,7 +65,8 @@ void run_pack_routed(const PackRoutedStep& step, int64_t begin, int64_t end, std
         const int64_t source = step.assignment_of != nullptr
                                    ? step.assignment_of[sorted] / step.experts_per_token
                                    : sorted;
-        pack_activations(*step.kernels, step.x + source * step.width, 0, row, row + 1, packed);
+        pack_activations(*step.matmul.shared.kernels, step.x + source * step.width, 0, row, row + 1,
+                         packed);
       }
     }
   }
@@ -84,23 +83,11 @@ struct PackRouted {
 void pack_routed(LayerRecorder& layers, const PackRouted& pack) {
   layers.scope().program.add<PackRoutedStep>("pack by expert", {pack.rows, kPackRun},
                                              run_pack_routed,
-                                             {.kernels = pack.matmul.shared.kernels,
-                                              .matmul = pack.matmul,
-                                              .groups = pack.matmul.routed,
+                                             {.matmul = pack.matmul,
                                               .x = pack.x.values,
                                               .width = pack.x.width,
                                               .assignment_of = pack.assignment_of,
                                               .experts_per_token = pack.experts_per_token});
-}
-
-// Of the matrices that `assignments` rows can reach at most.
-StepCost cost_of(const GroupedMatmulArgs& args, int64_t assignments) {
-  const PackedMatrix& weight = *args.weights;
-  const double matrices = args.ups != nullptr ? 2 : 1;
-  const auto active = static_cast<double>(std::min<int64_t>(assignments, args.num_groups));
-  return {.multiply_adds = matrices * static_cast<double>(assignments) *
-                           static_cast<double>(weight.n) * static_cast<double>(weight.k),
-          .weight_bytes = matrices * active * static_cast<double>(weight.total_bytes())};
 }
 
 struct CombineStep {
@@ -255,7 +242,6 @@ MoeBlock::Routing MoeBlock::record_routing(LayerRecorder& layers, const PackedRo
 // Steps: packing, gate and up, packing, down.
 Rows MoeBlock::record_experts(LayerRecorder& layers, const Rows& h, const Routing& routing) const {
   const MoeConfig& config = *shape_.config;
-  Program& program = layers.scope().program;
   Arena& arena = layers.scope().arena;
   const int64_t assignments = routing.assignments;
   // Rows sorted by expert are no run of tokens.
@@ -269,9 +255,7 @@ Rows MoeBlock::record_experts(LayerRecorder& layers, const Rows& h, const Routin
   first.shared.input.data =
       arena.allocate_bytes(assignments * packed_row_bytes(gate_kind_, h.width));
   pack_routed(layers, {first, h, routing.assignment_of, assignments, config.experts_per_token});
-  program.need_scratch(scratch_bytes_);
-  program.add<GroupedMatmulArgs>("experts gate_up", {grouped_matmul_items(first), 1},
-                                 grouped_matmul_run_items, first, cost_of(first, assignments));
+  layers.grouped_matmul("experts gate_up", first, scratch_bytes_);
 
   const Rows out = layers.rows(by_expert, h.width);
   GroupedMatmulArgs second = down(down_kind_);
@@ -282,8 +266,7 @@ Rows MoeBlock::record_experts(LayerRecorder& layers, const Rows& h, const Routin
   second.shared.input.data =
       arena.allocate_bytes(assignments * packed_row_bytes(down_kind_, columns.width));
   pack_routed(layers, {second, columns, nullptr, assignments, 1});
-  program.add<GroupedMatmulArgs>("experts down", {grouped_matmul_items(second), 1},
-                                 grouped_matmul_run_items, second, cost_of(second, assignments));
+  layers.grouped_matmul("experts down", second, scratch_bytes_);
   return out;
 }
 
