@@ -119,7 +119,7 @@ class Workload {
     positions_.resize(static_cast<size_t>(tokens * options.topk));
     leaf_begin_.resize(static_cast<size_t>(tokens * 17));
     scratch_ = std::move(
-        *Buffer::allocate(static_cast<size_t>(indexer_scratch_bytes(heads, dim, options.topk, 1))));
+        *Buffer::allocate(static_cast<size_t>(indexer_scratch_bytes(heads, dim, options.topk))));
     args_.q = q_.data();
     args_.q_stride = int64_t{heads} * dim;
     args_.weights = weights_.data();

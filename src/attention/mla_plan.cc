@@ -167,7 +167,6 @@ void plan_indexer(const MlaPlanInput& input, IndexPlan& plan) {
   const int64_t wanted_items = input.num_threads == 1 ? 1 : input.num_threads * kItemsPerThread;
   const bool split = whole_items < wanted_items && !shape.recent_keys;
   const int64_t wanted_parts = divide_up(wanted_items, std::max<int64_t>(1, num_tokens));
-  int64_t most_parts = 1;
   for (size_t i = 0; i < input.sequences.size(); ++i) {
     const AttentionSequence& sequence = input.sequences[i];
     for (int32_t token = 0; token < sequence.query_len;) {
@@ -187,7 +186,6 @@ void plan_indexer(const MlaPlanInput& input, IndexPlan& plan) {
       if (split && scored) {
         parts = std::min(wanted_parts, std::max<int64_t>(1, visible / kLeastPositionsPerPart));
       }
-      most_parts = std::max(most_parts, parts);
       add_index_items(shape, item, parts, plan);
     }
     if (sequence.num_computed + sequence.query_len > shape.topk) {
@@ -197,8 +195,7 @@ void plan_indexer(const MlaPlanInput& input, IndexPlan& plan) {
   // Where every position is selected, nothing is scored.
   plan.scratch_bytes = longest <= shape.topk
                            ? 0
-                           : indexer_scratch_bytes(shape.index_heads, shape.index_dim, shape.topk,
-                                                   static_cast<int>(most_parts));
+                           : indexer_scratch_bytes(shape.index_heads, shape.index_dim, shape.topk);
   std::stable_sort(plan.items.begin(), plan.items.end(), [](const auto& a, const auto& b) {
     return (a.position_end - a.position_begin) * a.num_tokens >
            (b.position_end - b.position_begin) * b.num_tokens;

@@ -11,7 +11,7 @@ extern const IndexerKernels kIndexerKernelsAvx512;
 extern const IndexerKernels kIndexerKernelsAvx512Vnni;
 #endif
 
-int64_t indexer_scratch_bytes(int num_heads, int index_dim, int topk, int /*parts*/) {
+int64_t indexer_scratch_bytes(int num_heads, int index_dim, int topk) {
   return IndexerScratchSizes::of(num_heads, index_dim, topk).total;
 }
 

@@ -73,9 +73,8 @@ struct IndexMerge {
   return 64 + (topk * 8 + 63) / 64 * 64;
 }
 
-// Bytes of scratch memory (64-byte aligned, one per thread) that run_item and merge need; `parts`:
-// most parts of a merge.
-int64_t indexer_scratch_bytes(int num_heads, int index_dim, int topk, int parts);
+// Bytes of scratch memory (64-byte aligned, one per thread) that run_item and merge need.
+int64_t indexer_scratch_bytes(int num_heads, int index_dim, int topk);
 
 struct IndexerKernels {
   const char* name;  // the build that it is: portable, avx2, avx512 or avx512vnni

@@ -36,8 +36,7 @@ void run_cut(const IndexerKernels& kernels, IndexerFixture& fixture, int tokens,
              const std::vector<int64_t>& cuts = {}) {
   IndexerArgs args = fixture.args;
   const int64_t part_bytes = index_candidates_bytes(args.topk);
-  Lines scratch(indexer_scratch_bytes(args.num_heads, args.cache.index_dim, args.topk,
-                                      static_cast<int>(cuts.size())));
+  Lines scratch(indexer_scratch_bytes(args.num_heads, args.cache.index_dim, args.topk));
   Lines workspace(part_bytes * static_cast<int64_t>(cuts.size() + 1));
   args.workspace = workspace.data();
   for (size_t s = 0; s < fixture.sequences.size(); ++s) {
@@ -66,7 +65,7 @@ std::vector<float> kernel_scores(const IndexerKernels& kernels, const IndexerFix
                                  int sequence, int token) {
   const IndexerArgs& args = fixture.args;
   const int64_t visible = fixture.sequences[static_cast<size_t>(sequence)].num_computed + token + 1;
-  Lines scratch(indexer_scratch_bytes(args.num_heads, args.cache.index_dim, args.topk, 1));
+  Lines scratch(indexer_scratch_bytes(args.num_heads, args.cache.index_dim, args.topk));
   std::vector<float> scores(static_cast<size_t>(visible), -7.0f);
   kernels.score(args, {sequence, token, 1, 0, visible, -1}, scores.data(), visible, scratch.data());
   return scores;

@@ -161,7 +161,7 @@ std::vector<std::vector<int32_t>> select(const IndexerInputs& inputs, const Inde
                             .selection_stride = indexer.topk,
                             .leaf_begin = leaf_begin.data()};
   const int64_t scratch_bytes =
-      indexer_scratch_bytes(indexer.num_heads, indexer.head_dim, indexer.topk, 1);
+      indexer_scratch_bytes(indexer.num_heads, indexer.head_dim, indexer.topk);
   auto scratch = Buffer::allocate(static_cast<size_t>(scratch_bytes));
   EXPECT_TRUE(scratch);
   std::vector<std::vector<int32_t>> selections;
