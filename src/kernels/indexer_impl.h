@@ -34,6 +34,34 @@ void select_all(int64_t visible, const SelectionRow& to) {
   to.leaf_begin[16] = count;
 }
 
+// Selects `count` positions, given in any order, of the first `visible`: marks them in `marks`
+// (whole vectors) and reads the marks leaf by leaf. For short histories, where a counting sort
+// takes longest.
+void select_marked(const int32_t* positions, int count, int64_t visible, int32_t* marks,
+                   const SelectionRow& to) {
+  for (int64_t p = 0; p < visible; p += 16) store_int(marks + p, zero_int());
+  for (int i = 0; i < count; ++i) marks[positions[i]] = 1;
+  int32_t selected = 0;
+  for (int leaf = 0; leaf < 16; ++leaf) {
+    to.leaf_begin[leaf] = selected;
+    for (int64_t group = int64_t{leaf} * 16; group < visible; group += 256) {
+      const uint32_t chosen = bits_of(greater(load_int(marks + group), zero_int()));
+      const I16 numbers = add(set1_int(static_cast<int32_t>(group)), load_int(kLaneNumbers));
+      if (selected + 16 <= count) {
+        compress_store(to.positions + selected, numbers, chosen);
+      } else {
+        // The row may end with the last position.
+        int32_t last[16];
+        compress_store(last, numbers, chosen);
+        __builtin_memcpy(to.positions + selected, last,
+                         static_cast<size_t>(__builtin_popcount(chosen)) * sizeof(int32_t));
+      }
+      selected += __builtin_popcount(chosen);
+    }
+  }
+  to.leaf_begin[16] = selected;
+}
+
 // Selects `count` positions, given in ascending order: a counting sort by leaf. In four runs side
 // by side, because neighbours are often of one leaf, and each waits for its counter.
 void select_positions(const int32_t* positions, int count, const SelectionRow& to) {
@@ -63,6 +91,15 @@ void select_positions(const int32_t* positions, int count, const SelectionRow& t
   }
   for (int i = kRuns * length; i < count; ++i) {
     to.positions[next[kRuns - 1][leaf_of(positions[i])]++] = positions[i];
+  }
+}
+
+// Selects what `best` has chosen of the first `visible` positions; its shared memory is free then.
+void select_best(const TopK& best, int64_t visible, const SelectionRow& to) {
+  if ((visible + 15) / 16 * 16 * int64_t{sizeof(int32_t)} <= topk_shared_bytes(best.k)) {
+    select_marked(best.positions, best.count, visible, best.bucket, to);
+  } else {
+    select_positions(best.positions, best.count, to);
   }
 }
 
@@ -113,6 +150,7 @@ IndexRange pack_item(const IndexerArgs& args, const IndexItem& item, int first, 
   range.num_tokens = item.num_tokens - first;
   range.block_table = sequence.block_table;
   range.begin = item.position_begin;
+  prefetch_first_keys(args.cache, range.block_table, item.position_begin, item.position_end);
   for (int i = 0; i < range.num_tokens; ++i) {
     const int64_t token = item.token_begin + first + i;
     queries[i] = pack_query(args, sequence.query_start + token, sizes, scratch + i * sizes.query);
@@ -151,7 +189,8 @@ void run_item(const IndexerArgs& args, const IndexItem& item, std::byte* scratch
       write_candidates(best[i], args.workspace + item.workspace_offset);
     } else {
       const int64_t row = sequence.query_start + item.token_begin + first + i;
-      select_positions(best[i].positions, best[i].count, selection_row(args, row));
+      const int64_t visible = sequence.num_computed + item.token_begin + first + i + 1;
+      select_best(best[i], visible, selection_row(args, row));
     }
   }
 }
@@ -196,7 +235,7 @@ void merge_parts(const IndexerArgs& args, const IndexMerge& merge, std::byte* sc
     push_topk(best, load_int(last[0]), load_int(last[1]), first_lanes_mask(head.count - j));
   }
   finish_topk(best);
-  select_positions(best.positions, best.count, to);
+  select_best(best, visible, to);
 }
 
 void write_int8_key(const float* key, int dim, std::byte* group, float* scales, int lane) {

@@ -93,8 +93,10 @@ IndexQuery pack_query(const IndexerArgs& args, int64_t row, const IndexerScratch
   query.values = memory;
   query.starts = reinterpret_cast<int32_t*>(memory + sizes.values);
   query.coefficients = reinterpret_cast<float*>(query.starts + sizes.padded_heads);
-  for (int64_t i = 0; i < sizes.query; i += 64) store_int(memory + i, zero_int());
   const bool is_int8 = args.cache.index_dtype == DType::kI8;
+  const int64_t used = sizes.padded_heads * query.dim * (is_int8 ? 1 : 4);
+  for (int64_t i = 0; i < used; i += 64) store_int(memory + i, zero_int());
+  for (int64_t i = sizes.values; i < sizes.query; i += 64) store_int(memory + i, zero_int());
   for (int head = 0; head < args.num_heads; ++head) {
     const float* q = args.q + row * args.q_stride + int64_t{head} * query.dim;
     const float weight = args.weights[row * args.weights_stride + head];
@@ -107,8 +109,10 @@ IndexQuery pack_query(const IndexerArgs& args, int64_t row, const IndexerScratch
   return query;
 }
 
+// Asks for 16 x dim bytes at `ahead` meanwhile, a line in each round: with cold caches faster than
+// in bursts.
 template <int kGroups>
-MR_INLINE void add_int8_block(const IndexQuery& query, int head,
+MR_INLINE void add_int8_block(const IndexQuery& query, int head, const std::byte* ahead,
                               const IndexGroup (&groups)[kGroups], V16 (&sums)[kGroups]) {
   I16 acc[kGroups][kIndexHeads];
   MR_UNROLL(8)
@@ -119,6 +123,7 @@ MR_INLINE void add_int8_block(const IndexQuery& query, int head,
   }
   const std::byte* q = query.values + int64_t{head} * query.dim;
   for (int64_t d = 0; d < query.dim; d += 4, q += 4 * kIndexHeads) {
+    prefetch_level2(ahead + d * 16);
     I16 keys[kGroups];
     MR_UNROLL(2)
     for (int g = 0; g < kGroups; ++g) {
@@ -204,12 +209,15 @@ template <DType kDType, int kGroups>
   const int64_t ahead_step = (ahead_bytes / blocks + 63) / 64 * 64;
   int64_t asked = 0;
   for (int head = 0; head < query.num_heads; head += kIndexHeads) {
-    for (int64_t end = asked + ahead_step; asked < end && asked < ahead_bytes; asked += 64) {
-      for (const IndexGroup& group : ahead) prefetch_level2(group.keys + asked);
-    }
     if constexpr (kDType == DType::kI8) {
-      add_int8_block<kGroups>(query, head, groups, sums);
+      // A group ahead in each of the first blocks; later ones ask for what is there already.
+      const int block = head / kIndexHeads;
+      const bool asks = ahead_bytes > 0 && block < kIndexGroups;
+      add_int8_block<kGroups>(query, head, asks ? ahead[block].keys : groups[0].keys, groups, sums);
     } else {
+      for (int64_t end = asked + ahead_step; asked < end && asked < ahead_bytes; asked += 64) {
+        for (const IndexGroup& group : ahead) prefetch_level2(group.keys + asked);
+      }
       add_float_block<kDType, kGroups>(query, head, groups, sums);
     }
   }
@@ -236,6 +244,19 @@ MR_INLINE IndexGroup index_group_at(const MlaLayerView& cache, const int32_t* bl
   const bool scaled = cache.index_dtype == DType::kI8;
   return {cache.index_group(block, offset),
           scaled ? cache.scales_of_index_group(block, offset) : nullptr};
+}
+
+// Asks for the keys of the first positions, which walk_scores loads before any that it asked for.
+void prefetch_first_keys(const MlaLayerView& cache, const int32_t* block_table, int64_t begin,
+                         int64_t end) {
+  const int64_t element = size_of(cache.index_dtype);
+  const int64_t stop = begin + kIndexAhead < end ? begin + kIndexAhead : end;
+  for (int64_t position = begin; position < stop; position += 16) {
+    const IndexGroup group = index_group_at(cache, block_table, position);
+    const int64_t bytes = 16 * element * cache.index_dim;
+    for (int64_t i = 0; i < bytes; i += 64) prefetch_level2(group.keys + i);
+    if (group.scales != nullptr) prefetch_level2(group.scales);
+  }
 }
 
 // Calls sink(token, position, scores, count) for every 16 positions from `position` that a token
