@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "kernels/math.h"
 
 namespace millrace {
 namespace {
@@ -86,26 +85,6 @@ void reference_rope(const RopeArgs& args, int64_t row_begin, int64_t row_end) {
         first = round_to(args.dtype, std::fma(a, c, -(b * s)));
         second = round_to(args.dtype, std::fma(b, c, a * s));
       }
-    }
-  }
-}
-
-void reference_gated_activation(const GatedActivationArgs& args, int64_t row_begin,
-                                int64_t row_end) {
-  for (int64_t row = row_begin; row < row_end; ++row) {
-    for (int64_t i = 0; i < args.n; ++i) {
-      const float gate = args.gate[row * args.gate_stride + i];
-      const float up = args.up[row * args.up_stride + i];
-      args.out[row * args.out_stride + i] = round_to(args.dtype, silu(gate) * up);
-    }
-  }
-}
-
-void reference_add(const AddArgs& args, int64_t row_begin, int64_t row_end) {
-  for (int64_t row = row_begin; row < row_end; ++row) {
-    for (int64_t i = 0; i < args.n; ++i) {
-      const float sum = args.a[row * args.a_stride + i] + args.b[row * args.b_stride + i];
-      args.out[row * args.out_stride + i] = round_to(args.dtype, sum);
     }
   }
 }

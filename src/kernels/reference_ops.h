@@ -15,9 +15,6 @@ float reference_tree16(const float* values);
 
 void reference_rms_norm(const RmsNormArgs& args, int64_t row_begin, int64_t row_end);
 void reference_rope(const RopeArgs& args, int64_t row_begin, int64_t row_end);
-void reference_gated_activation(const GatedActivationArgs& args, int64_t row_begin,
-                                int64_t row_end);
-void reference_add(const AddArgs& args, int64_t row_begin, int64_t row_end);
 void reference_layer_norm(const LayerNormArgs& args, int64_t row_begin, int64_t row_end);
 void reference_expert_combine(const ExpertCombineArgs& args, int64_t token);
 void reference_kv_write(const KvWriteArgs& args, int64_t token_begin, int64_t token_end);

@@ -15,8 +15,6 @@ struct RowKernels {
   const char* name;  // the build that it is: portable, avx2 or avx512
   RmsNormFunction rms_norm;
   RopeFunction rope;
-  GatedActivationFunction gated_activation;
-  AddFunction add;
   KvWriteFunction kv_write;
   // out[i] = exp_f32(x[i]) for i < n; out may be x.
   void (*exp)(const float* x, float* out, int64_t n);

@@ -127,38 +127,6 @@ void rope(const RopeArgs& args, int64_t row_begin, int64_t row_end) {
   rope_rows<DType::kF32>(args, row_begin, row_end);
 }
 
-void gated_activation(const GatedActivationArgs& args, int64_t row_begin, int64_t row_end) {
-  for (int64_t row = row_begin; row < row_end; ++row) {
-    const float* gate = args.gate + row * args.gate_stride;
-    const float* up = args.up + row * args.up_stride;
-    float* out = args.out + row * args.out_stride;
-    int64_t i = 0;
-    for (; i + 16 <= args.n; i += 16) {
-      store(out + i, round_to(args.dtype, silu(load(gate + i)) * load(up + i)));
-    }
-    const int tail = static_cast<int>(args.n - i);
-    if (tail == 0) continue;
-    const V16 product = silu(load_first(gate + i, tail)) * load_first(up + i, tail);
-    store_first(out + i, round_to(args.dtype, product), tail);
-  }
-}
-
-void add_rows(const AddArgs& args, int64_t row_begin, int64_t row_end) {
-  for (int64_t row = row_begin; row < row_end; ++row) {
-    const float* a = args.a + row * args.a_stride;
-    const float* b = args.b + row * args.b_stride;
-    float* out = args.out + row * args.out_stride;
-    int64_t i = 0;
-    for (; i + 16 <= args.n; i += 16) {
-      store(out + i, round_to(args.dtype, load(a + i) + load(b + i)));
-    }
-    const int tail = static_cast<int>(args.n - i);
-    if (tail == 0) continue;
-    const V16 sum = load_first(a + i, tail) + load_first(b + i, tail);
-    store_first(out + i, round_to(args.dtype, sum), tail);
-  }
-}
-
 void exp_values(const float* x, float* out, int64_t n) {
   int64_t i = 0;
   for (; i + 16 <= n; i += 16) store(out + i, exp(load(x + i)));
@@ -300,8 +268,7 @@ void expert_combine(const ExpertCombineArgs& args, int64_t token, int64_t column
 }
 
 constexpr RowKernels make_row_kernels(const char* name) {
-  return {name,     rms_norm,   rope,       gated_activation, add_rows,
-          kv_write, exp_values, layer_norm, round_rows,       expert_combine};
+  return {name, rms_norm, rope, kv_write, exp_values, layer_norm, round_rows, expert_combine};
 }
 
 }  // namespace

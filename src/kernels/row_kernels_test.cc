@@ -212,27 +212,6 @@ TEST_P(RowKernelsTest, Rope) {
   }
 }
 
-TEST_P(RowKernelsTest, GatedActivationAndAdd) {
-  for (const DType dtype : kActivationTypes) {
-    for (const int64_t n : {1, 16, 33, 1536}) {
-      const auto a = random_values(static_cast<size_t>(2 * n), 6);
-      const auto b = random_values(static_cast<size_t>(2 * n), 7);
-      std::vector<float> expected(a.size());
-      std::vector<float> actual(a.size());
-      GatedActivationArgs gated{a.data(), n, b.data(), n, expected.data(), n, n, dtype};
-      reference_gated_activation(gated, 0, 2);
-      gated.out = actual.data();
-      kernels().gated_activation(gated, 0, 2);
-      expect_same_bytes(actual.data(), expected.data(), expected.size() * 4, "gated");
-      AddArgs sum{a.data(), n, b.data(), n, expected.data(), n, n, dtype};
-      reference_add(sum, 0, 2);
-      sum.out = actual.data();
-      kernels().add(sum, 0, 2);
-      expect_same_bytes(actual.data(), expected.data(), expected.size() * 4, "add");
-    }
-  }
-}
-
 // A cache in memory filled with a pattern, so that writes outside the rows show.
 struct TestCache {
   TestCache(const KvLayout& layout, int64_t blocks)
