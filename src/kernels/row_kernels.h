@@ -18,6 +18,8 @@ struct RowKernels {
   KvWriteFunction kv_write;
   // out[i] = exp_f32(x[i]) for i < n; out may be x.
   void (*exp)(const float* x, float* out, int64_t n);
+  // The sum of n values over 16 slots (value i belongs to slot i % 16) and the tree.
+  float (*sum)(const float* x, int64_t n);
   LayerNormFunction layer_norm;
   RoundFunction round;
   ExpertCombineFunction expert_combine;

@@ -208,12 +208,16 @@ MR_INLINE float slot_sum(const float* x, int64_t n, F join) {
   return tree16(slots);
 }
 
+float sum_values(const float* x, int64_t n) {
+  return slot_sum(x, n, [](V16 slots, V16 v) { return slots + v; });
+}
+
 void layer_norm(const LayerNormArgs& args, int64_t row_begin, int64_t row_end) {
   for (int64_t row = row_begin; row < row_end; ++row) {
     const float* x = args.x + row * args.x_stride;
     float* out = args.out + row * args.out_stride;
     const auto n = static_cast<float>(args.n);
-    const V16 mean = set1(slot_sum(x, args.n, [](V16 s, V16 v) { return s + v; }) / n);
+    const V16 mean = set1(sum_values(x, args.n) / n);
     const float variance =
         slot_sum(x, args.n, [mean](V16 s, V16 v) { return fma(v - mean, v - mean, s); }) / n;
     const V16 r = set1(1.0f / __builtin_sqrtf(variance + args.eps));
@@ -268,7 +272,8 @@ void expert_combine(const ExpertCombineArgs& args, int64_t token, int64_t column
 }
 
 constexpr RowKernels make_row_kernels(const char* name) {
-  return {name, rms_norm, rope, kv_write, exp_values, layer_norm, round_rows, expert_combine};
+  return {name,       rms_norm,   rope,       kv_write,      exp_values,
+          sum_values, layer_norm, round_rows, expert_combine};
 }
 
 }  // namespace

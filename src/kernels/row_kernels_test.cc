@@ -212,6 +212,17 @@ TEST_P(RowKernelsTest, Rope) {
   }
 }
 
+TEST_P(RowKernelsTest, SumIsThatOfSlotsAndTheTree) {
+  for (const int64_t n : {0, 1, 15, 16, 17, 160, 257}) {
+    const auto x = random_values(static_cast<size_t>(n), 6);
+    float slots[16] = {};
+    for (int64_t i = 0; i < n; ++i) slots[i % 16] += x[static_cast<size_t>(i)];
+    const float expected = reference_tree16(slots);
+    const float actual = kernels().sum(x.data(), n);
+    expect_same_bytes(&actual, &expected, sizeof expected, "sum");
+  }
+}
+
 // A cache in memory filled with a pattern, so that writes outside the rows show.
 struct TestCache {
   TestCache(const KvLayout& layout, int64_t blocks)
