@@ -50,14 +50,21 @@ Result<std::vector<uint8_t>> parse_types(JsonFields& fields, std::string_view na
   return is_full;
 }
 
-// The layers that have an indexer. The list wins over the pattern, and that over the frequency.
+// The layers that have an indexer. The list wins over the pattern, and that over the frequency;
+// what loses must be well formed all the same.
 Result<std::vector<uint8_t>> parse_is_full(JsonFields& fields, int num_layers) {
   const nlohmann::json* types = fields.find("indexer_types");
   const nlohmann::json* pattern = fields.find("index_topk_pattern");
   MR_ASSIGN(const auto freq, fields.find_int("index_topk_freq", {1, 4096}));
   MR_ASSIGN(const auto offset, fields.find_int("index_skip_topk_offset", {0, 4096}));
-  if (types != nullptr) return parse_types(fields, "indexer_types", *types, num_layers);
-  if (pattern != nullptr) return parse_types(fields, "index_topk_pattern", *pattern, num_layers);
+  std::vector<uint8_t> is_full;
+  if (pattern != nullptr) {
+    MR_ASSIGN(is_full, parse_types(fields, "index_topk_pattern", *pattern, num_layers));
+  }
+  if (types != nullptr) {
+    MR_ASSIGN(is_full, parse_types(fields, "indexer_types", *types, num_layers));
+  }
+  if (!is_full.empty()) return is_full;
   return indexer_schedule(num_layers, freq.value_or(1), offset.value_or(2));
 }
 

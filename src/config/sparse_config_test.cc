@@ -320,6 +320,13 @@ TEST(SparseHfConfig, BadIndexer) {
        "field indexer_types: found \"half\", expected 5 of \"full\" or \"shared\", one a layer"},
       {kGlm, "indexer_types", "7",
        "field indexer_types: found 7, expected 5 of \"full\" or \"shared\", one a layer"},
+      // Beside a list, which would win.
+      {kGlm, "index_topk_pattern", "\"FFxFF\"",
+       "field index_topk_pattern: found \"FFxFF\", expected 5 letters F or S"},
+      {kGlm, "index_topk_pattern", "\"FFFF\"",
+       "field index_topk_pattern: found 4 layers, expected 5"},
+      {kGlm, "index_topk_pattern", "7",
+       "field index_topk_pattern: found 7, expected 5 of \"full\" or \"shared\", one a layer"},
       {kV32, "index_topk_pattern", "\"FFSF\"",
        "field indexer_types: found \"shared\" layers, expected \"full\" for "
        "DeepseekV32ForCausalLM"},
