@@ -1,114 +1,51 @@
 // The indexer against the roofs of this machine, measured in the same run.
 //
-//   indexer_bench [--isa NAME] [--keys int8|bf16|f32] [--heads N] [--topk K] [--layers N]
-//                 [--history N] [--seconds S] [--cold 0|1]
-//
 // One core. Decode: one token over a whole history, scores and choice together; tiles of prefill:
 // four tokens that share each loaded key. G multiply-adds a second, their share of the int8 (or
 // fp32 FMA) peak, GB/s of keys and their share of the read bandwidth. Choice: the same with one
 // head of four elements, nothing else in the pool, where little but the choice is left. Else a
 // block of the pool holds 16 positions of all layers, with f16 rows of GLM-5's latents, so that
 // keys lie as far apart as in a model. Time is CPU time, so that a busy machine blurs it less; the
-// best of several runs is shown. With --cold 1, 256 MB are read before each run and the median is
+// best of several runs is shown. With --cold, 256 MB are read before each run and the median is
 // shown: keys, queries and scratch memory come from memory then, as after a model's matmuls.
-#include <time.h>
-
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
+#include <functional>
 #include <numeric>
 #include <random>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/buffer.h"
-#include "base/cpu.h"
+#include "harness.h"
 #include "kernels/indexer.h"
-#include "kernels/matmul_roofs.h"
 #include "tensor/mla_layout.h"
 
-namespace millrace {
+namespace millrace::bench {
 namespace {
 
-struct Options {
-  Isa isa = Isa::kPortable;
+struct Options : Settings {
   DType keys = DType::kI8;
   int heads = 32;
   int topk = 2048;
   int layers = 2;
-  int64_t history = 0;   // 0: several
-  double seconds = 0.3;  // for each figure
+  int64_t history = 0;  // 0: several
   bool cold = false;
 };
 
-double thread_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-// Best of runs that take `seconds` in all.
-template <typename Body>
-double best_seconds(double seconds, const Body& body) {
-  double best = 1e30;
-  double total = 0;
-  while (total < seconds) {
-    const double begin = thread_seconds();
-    body();
-    const double spent = thread_seconds() - begin;
-    best = std::min(best, spent);
-    total += spent + 1e-5;
-  }
-  return best;
-}
-
 // Median of runs that each begin with nothing in the caches.
-template <typename Body>
-double median_cold_seconds(double seconds, const Body& body) {
-  constexpr size_t kBytes = size_t{256} << 20;
-  static std::vector<unsigned char> other(kBytes, 1);
+double median_cold_seconds(double seconds, const std::function<void(int)>& body) {
+  static const Buffer other = memory_beyond_caches();
   std::vector<double> runs;
-  double total = 0;
   volatile unsigned sink = 0;
-  while (total < seconds || runs.size() < 9) {
-    const double begin = thread_seconds();
-    for (size_t i = 0; i < kBytes; i += 64) sink = sink + other[i];
-    const double start = thread_seconds();
-    body();
-    runs.push_back(thread_seconds() - start);
-    total += thread_seconds() - begin;
+  const double begin = thread_seconds();
+  while (thread_seconds() - begin < seconds || runs.size() < 9) {
+    for (size_t i = 0; i < other.size(); i += 64)
+      sink = sink + static_cast<unsigned>(other.data()[i]);
+    runs.push_back(run_threads(1, body).mean);
   }
   std::nth_element(runs.begin(), runs.begin() + static_cast<int64_t>(runs.size() / 2), runs.end());
   return runs[runs.size() / 2];
-}
-
-// Multiply-adds a second of the instruction that the scores are made of.
-double compute_peak(const Options& options) {
-  const CpuFeatures features = detect_cpu_features();
-  constexpr int64_t kRounds = 1000000;
-  const bool is_int8 = options.keys == DType::kI8;
-  if (is_int8 ? !features.avx512_vnni : !features.avx512) return 0;
-  double work = 0;
-  const double seconds = best_seconds(options.seconds, [&] {
-    work = (is_int8 ? roof_int8_avx512vnni(kRounds) : roof_fma_avx512(kRounds)) * kRounds;
-  });
-  return work / seconds;
-}
-
-// Bytes a second of reading memory far larger than the caches.
-double read_bandwidth(const Options& options) {
-  if (!detect_cpu_features().avx512) return 0;
-  constexpr int64_t kBytes = int64_t{256} << 20;
-  auto buffer = Buffer::allocate(kBytes);
-  if (!buffer) std::exit(1);
-  std::memset(buffer->data(), 1, kBytes);
-  int64_t sink = 0;
-  const double seconds =
-      best_seconds(options.seconds, [&] { sink += roof_read_avx512(buffer->data(), kBytes); });
-  if (sink == 1) std::puts("");
-  return static_cast<double>(kBytes) / seconds;
 }
 
 // One layer's keys of one sequence, random, and some queries at its end.
@@ -156,11 +93,11 @@ class Workload {
 
   double run() {
     const IndexerKernels& kernels = indexer_kernels(options_.isa);
-    const auto run_item = [&] {
+    const auto run_item = [&](int) {
       kernels.run_item(args_, {0, 0, tokens_, 0, history_, -1}, scratch_.data());
     };
     return options_.cold ? median_cold_seconds(options_.seconds, run_item)
-                         : best_seconds(options_.seconds, run_item);
+                         : best_times(options_, run_item).mean;
   }
 
   double multiply_adds() const { return static_cast<double>(history_) * tokens_ * heads_ * dim_; }
@@ -207,9 +144,8 @@ class Workload {
 };
 
 void run(const Options& options) {
-  const double peak = compute_peak(options);
-  const double bandwidth = read_bandwidth(options);
-  const auto percent = [](double part, double whole) { return whole > 0 ? 100 * part / whole : 0; };
+  const double peak = options.keys == DType::kI8 ? int8_peak(options) : fma_peak(options);
+  const double bandwidth = read_bandwidth(options, memory_beyond_caches());
   std::printf("%s, keys %s, %d heads of 128, top %d; peak %.1f G/s, read bandwidth %.1f GB/s\n",
               indexer_kernels(options.isa).name, std::string(name_of(options.keys)).c_str(),
               options.heads, options.topk, peak * 1e-9, bandwidth * 1e-9);
@@ -231,46 +167,32 @@ void run(const Options& options) {
   }
 }
 
-Options parse(int argc, char** argv) {
-  Options options;
-  options.isa = available_isas(detect_cpu_features()).back();
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string_view flag = argv[i];
-    const std::string value = argv[i + 1];
-    if (flag == "--heads") {
-      options.heads = std::clamp(std::atoi(value.c_str()), 1, 1024);
-    } else if (flag == "--topk") {
-      options.topk = std::clamp(std::atoi(value.c_str()), 1, 1 << 20);
-    } else if (flag == "--layers") {
-      options.layers = std::clamp(std::atoi(value.c_str()), 1, 100);
-    } else if (flag == "--history") {
-      options.history = std::clamp<int64_t>(std::atoll(value.c_str()), 16, int64_t{1} << 24);
-    } else if (flag == "--seconds") {
-      options.seconds = std::atof(value.c_str());
-    } else if (flag == "--cold") {
-      options.cold = value == "1";
-    } else if (flag == "--isa") {
-      const auto isa = resolve_isa(value, detect_cpu_features());
-      if (!isa) {
-        std::fprintf(stderr, "%s\n", isa.error().message.c_str());
-        std::exit(1);
-      }
-      options.isa = *isa;
-    } else if (flag == "--keys" && parse_dtype(value)) {
-      options.keys = *parse_dtype(value);
-    } else {
-      std::fprintf(stderr, "unknown option %s %s: see the head of indexer_bench.cc\n", argv[i],
-                   argv[i + 1]);
-      std::exit(1);
-    }
-  }
-  return options;
-}
-
 }  // namespace
-}  // namespace millrace
+}  // namespace millrace::bench
 
 int main(int argc, char** argv) {
-  millrace::run(millrace::parse(argc, argv));
+  namespace bench = millrace::bench;
+  using millrace::DType;
+  bench::Options options;
+  options.seconds = 0.3;
+  CLI::App app("The indexer against the roofs of this machine, on one core.", "indexer_bench");
+  bench::add_isa(app, options);
+  bench::add_seconds(app, options);
+  bench::add_dtype(app, "--keys", options.keys, {DType::kI8, DType::kBF16, DType::kF32},
+                   "Cache of keys");
+  app.add_option("--heads", options.heads, "Heads")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--topk", options.topk, "Keys to choose")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--layers", options.layers, "Layers of the pool, one of which is measured")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  app.add_option("--history", options.history, "Only this many keys")
+      ->check(CLI::Range(int64_t{16}, int64_t{1} << 24));
+  app.add_flag("--cold", options.cold, "Begin each run with nothing in the caches; the median");
+  if (const auto exit_code = bench::parse(app, argc, argv)) return *exit_code;
+  bench::run(options);
   return 0;
 }

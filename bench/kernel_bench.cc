@@ -1,59 +1,23 @@
 // The matmul kernels against the roofs of this machine, measured in the same run: arithmetic peaks
 // by loops in registers, read bandwidth by a streaming sum over memory far larger than the caches.
 //
-//   kernel_bench [--threads N] [--isa NAME] [--format NAME] [--quick]
-//
 // Prefill shapes: G multiply-adds a second, and the share of the peak of the instruction that the
 // kernel is made of. Decode shapes: GB/s of weights, and the share of the read bandwidth. Each
 // figure is the best of several runs, and the roof is measured again beside it.
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <ctime>
-#include <functional>
-#include <numeric>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/buffer.h"
-#include "kernels/isa.h"
+#include "harness.h"
 #include "kernels/matmul.h"
-#include "kernels/matmul_roofs.h"
 #include "tensor/packing.h"
 
-namespace millrace {
+namespace millrace::bench {
 namespace {
-
-// CPU time of this thread: other work on the machine hardly disturbs it.
-double thread_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
-// Runs body(thread) on `threads` threads at once; the mean seconds of CPU that they took (threads
-// share items by a counter, so on a busy machine one does more than another).
-double run_threads(int threads, const std::function<void(int)>& body) {
-  std::atomic<int> ready{0};
-  std::vector<double> seconds(static_cast<size_t>(threads));
-  const auto run = [&](int t) {
-    ready.fetch_add(1);
-    while (ready.load() != threads) {
-    }
-    const double begin = thread_seconds();
-    body(t);
-    seconds[static_cast<size_t>(t)] = thread_seconds() - begin;
-  };
-  std::vector<std::thread> others;
-  for (int t = 1; t < threads; ++t) others.emplace_back(run, t);
-  run(0);
-  for (std::thread& other : others) other.join();
-  return std::accumulate(seconds.begin(), seconds.end(), 0.0) / threads;
-}
 
 struct Roofs {
   double int8 = 0;  // multiply-adds a second
@@ -62,26 +26,12 @@ struct Roofs {
   double read = 0;  // bytes a second
 };
 
-double best_rate(int threads, int runs, double work, const std::function<void(int)>& body) {
-  double best = 0;
-  for (int i = 0; i < runs; ++i) best = std::max(best, work / run_threads(threads, body));
-  return best;
-}
-
-Roofs measure_roofs(int threads, const Buffer& memory, bool bf16) {
-  constexpr int64_t kRounds = 2'000'000;
-  Roofs roofs;
-  const auto peak = [&](double (*loop)(int64_t)) {
-    const double work = loop(1) * static_cast<double>(kRounds) * threads;
-    return best_rate(threads, 3, work, [&](int) { loop(kRounds); });
-  };
-  roofs.int8 = peak(roof_int8_avx512vnni);
-  roofs.fma = peak(roof_fma_avx512);
-  if (bf16) roofs.bf16 = peak(roof_bf16_avx512bf16);
-  const int64_t part = static_cast<int64_t>(memory.size()) / threads / 4096 * 4096;
-  roofs.read = best_rate(threads, 3, static_cast<double>(part * threads),
-                         [&](int t) { roof_read_avx512(memory.data() + t * part, part); });
-  return roofs;
+Roofs measure_roofs(int threads, const Buffer& memory) {
+  Settings settings;
+  settings.threads = threads;
+  settings.seconds = 0.03;
+  return {int8_peak(settings), fma_peak(settings), bf16_peak(settings),
+          read_bandwidth(settings, memory)};
 }
 
 struct Case {
@@ -89,9 +39,7 @@ struct Case {
   ActivationKind activations;
 };
 
-struct Options {
-  int threads = 1;
-  std::optional<std::string> isa;
+struct Options : Settings {
   std::optional<WeightFormat> format;
   bool quick = false;
 };
@@ -128,20 +76,19 @@ class Bench {
       scratch.push_back(*Buffer::allocate(static_cast<size_t>(plan.scratch_bytes)));
       std::memset(scratch.back().data(), 0, scratch.back().size());
     }
-    std::vector<std::atomic<int64_t>> next(static_cast<size_t>(copies));
-    return run_threads(threads, [&](int t) {
+    Claims claims(copies);
+    const auto body = [&](int t) {
       for (int64_t copy = 0; copy < copies; ++copy) {
         PackedMatrix matrix = matrix_;
         matrix.panels += copy % copies_ * matrix.total_bytes();
         MatmulArgs args = args_;
         args.weight = &matrix;
-        while (true) {
-          const int64_t item = next[static_cast<size_t>(copy)].fetch_add(1);
-          if (item >= plan.num_items) break;
+        claims.each(copy, plan.num_items, [&](int64_t item) {
           matmul_run_items(args, plan, item, item + 1, scratch[static_cast<size_t>(t)].data());
-        }
+        });
       }
-    });
+    };
+    return run_threads(threads, body).mean;
   }
 
   int64_t copies() const { return copies_; }
@@ -169,7 +116,6 @@ void bench_case(const MatmulKernels& kernels, const Options& options, const Case
   const Shape shapes[] = {{512, 1536, 576},  {512, 576, 1536}, {512, 5632, 2048},
                           {512, 2048, 5632}, {16, 5632, 2048}, {16, 576, 1536},
                           {1, 5632, 2048},   {1, 2048, 5632},  {1, 1536, 576}};
-  const bool bf16 = kernels.bf16 != nullptr;
   for (const Shape& shape : shapes) {
     if (options.quick && shape.k > 2048 && shape.rows > 1) continue;
     if (shape.k % info(what.format).block != 0) continue;
@@ -181,7 +127,7 @@ void bench_case(const MatmulKernels& kernels, const Options& options, const Case
     for (int i = 0; i < (options.quick ? 3 : 6); ++i) {
       best = std::min(best, bench.run(options.threads, copies) / static_cast<double>(copies));
       if (i % 3 != 0) continue;
-      const Roofs again = measure_roofs(options.threads, memory, bf16);
+      const Roofs again = measure_roofs(options.threads, memory);
       roofs = {std::max(roofs.int8, again.int8), std::max(roofs.fma, again.fma),
                std::max(roofs.bf16, again.bf16), std::max(roofs.read, again.read)};
     }
@@ -195,8 +141,8 @@ void bench_case(const MatmulKernels& kernels, const Options& options, const Case
         : what.activations == ActivationKind::kBF16 ? "bf16"
                                                     : "f32",
         static_cast<long>(shape.rows), static_cast<long>(shape.n), static_cast<long>(shape.k),
-        macs / 1e9, 100 * macs / roof_of(roofs, what.activations),
-        roof_of(roofs, what.activations) / 1e9, bytes / 1e9, 100 * bytes / roofs.read,
+        macs / 1e9, percent(macs, roof_of(roofs, what.activations)),
+        roof_of(roofs, what.activations) / 1e9, bytes / 1e9, percent(bytes, roofs.read),
         roofs.read / 1e9);
     std::fflush(stdout);
   }
@@ -219,22 +165,10 @@ void bench_packing(WeightFormat format, Buffer& memory) {
               static_cast<double>(bytes) / best / 1e9);
 }
 
-int run(const Options& options) {
-  const CpuFeatures features = detect_cpu_features();
-  const Result<Isa> isa = resolve_isa(options.isa, features);
-  if (!isa) {
-    std::fprintf(stderr, "kernel_bench: %s\n", isa.error().message.c_str());
-    return 1;
-  }
-  if (!features.avx512_vnni) {
-    std::fprintf(stderr,
-                 "kernel_bench: the roofs are measured with AVX-512 VNNI, which this CPU "
-                 "does not have\n");
-    return 1;
-  }
-  const MatmulKernels& kernels = matmul_kernels(*isa, features.avx512_bf16);
+void run(const Options& options) {
+  const MatmulKernels& kernels = matmul_kernels(options.isa, detect_cpu_features().avx512_bf16);
   std::printf("%s, %d thread(s)\n", kernels.name, options.threads);
-  Buffer memory = *Buffer::allocate(size_t{256} << 20);
+  Buffer memory = memory_beyond_caches();
   for (size_t i = 0; i + 4 <= memory.size(); i += 4) {
     // Finite halves and floats wherever a kernel may read one.
     const uint32_t word =
@@ -257,30 +191,29 @@ int run(const Options& options) {
     if (options.format && what.format != *options.format) continue;
     bench_case(kernels, options, what, memory);
   }
-  return 0;
 }
 
 }  // namespace
-}  // namespace millrace
+}  // namespace millrace::bench
 
 int main(int argc, char** argv) {
-  millrace::Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    const bool has_value = i + 1 < argc;
-    if (arg == "--threads" && has_value) {
-      options.threads = std::clamp(std::atoi(argv[++i]), 1, 256);
-    } else if (arg == "--isa" && has_value) {
-      options.isa = argv[++i];
-    } else if (arg == "--format" && has_value) {
-      options.format = millrace::parse_weight_format(argv[++i]);
-    } else if (arg == "--quick") {
-      options.quick = true;
-    } else {
-      std::fprintf(stderr,
-                   "usage: kernel_bench [--threads N] [--isa NAME] [--format NAME] [--quick]\n");
-      return 1;
-    }
-  }
-  return millrace::run(options);
+  namespace bench = millrace::bench;
+  bench::Options options;
+  CLI::App app("The matmul kernels against the roofs of this machine.", "kernel_bench");
+  bench::add_threads(app, options);
+  bench::add_isa(app, options);
+  app.add_option_function<std::string>(
+      "--format",
+      [&options](const std::string& name) {
+        options.format = millrace::parse_weight_format(name);
+        if (!options.format) {
+          throw CLI::ValidationError("--format",
+                                     "found \"" + name + "\", expected a weight format");
+        }
+      },
+      "Only weights of this format: F32, F16, BF16, Q8_0, Q4_0, ...");
+  app.add_flag("--quick", options.quick, "Fewer shapes and runs");
+  if (const auto exit_code = bench::parse(app, argc, argv)) return *exit_code;
+  bench::run(options);
+  return 0;
 }

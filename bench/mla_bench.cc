@@ -1,92 +1,33 @@
 // The latent attention kernel against the FMA peak of this machine, measured in the same run.
 //
-//   mla_bench [--threads N] [--isa NAME] [--cache f32|f16|bf16|int8] [--heads N] [--seconds S]
-//
 // Shapes of GLM-5: latent 512, rope key 64. Decode: token after token, its leaves cut into an item
 // for each thread. Prefill: one item for all heads of a token. Every token has its own selection.
 // Selections are drawn at random, so that rows come from all over a cache that is larger than the
 // processor's. Multiply-adds are those of scores and values (latent + rope + latent for each head
 // and entry). Time is each thread's CPU time (the mean of the threads), so that a busy machine does
 // not blur it; the best of several runs is shown.
-#include <time.h>
-
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
-#include <cstdlib>
-#include <functional>
 #include <numeric>
 #include <random>
 #include <string>
-#include <string_view>
-#include <thread>
 #include <vector>
 
 #include "base/buffer.h"
+#include "harness.h"
 #include "kernels/attention_mla.h"
-#include "kernels/matmul_roofs.h"
 #include "tensor/mla_layout.h"
 
-namespace millrace {
+namespace millrace::bench {
 namespace {
 
 constexpr int kLatent = 512;
 constexpr int kRope = 64;
 
-struct Options {
-  int threads = 1;
-  Isa isa = Isa::kPortable;
+struct Options : Settings {
   DType cache = DType::kF16;
-  int heads = 0;         // 0: 16 and 64
-  double seconds = 0.5;  // for each figure
+  int heads = 0;  // 0: 16 and 64
 };
-
-double thread_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-// Runs body(thread) on all threads at once; the mean of their CPU seconds.
-double run_threads(int threads, const std::function<void(int)>& body) {
-  std::vector<double> spent(static_cast<size_t>(threads));
-  std::atomic<int> arrived{0};
-  std::vector<std::thread> team;
-  for (int t = 0; t < threads; ++t) {
-    team.emplace_back([&, t] {
-      arrived.fetch_add(1);
-      while (arrived.load() < threads) std::this_thread::yield();
-      const double begin = thread_seconds();
-      body(t);
-      spent[static_cast<size_t>(t)] = thread_seconds() - begin;
-    });
-  }
-  for (std::thread& thread : team) thread.join();
-  return std::accumulate(spent.begin(), spent.end(), 0.0) / threads;
-}
-
-// Best of runs that take `seconds` in all.
-double best_seconds(const Options& options, const std::function<void(int)>& body) {
-  double best = 1e30;
-  double total = 0;
-  while (total < options.seconds) {
-    const double spent = run_threads(options.threads, body);
-    best = std::min(best, spent);
-    total += spent + 1e-4;
-  }
-  return best;
-}
-
-// Multiply-adds a second of all threads.
-double fma_peak(const Options& options) {
-  constexpr int64_t kRounds = 1000000;
-  double work = 0;
-  const double seconds = best_seconds(options, [&](int t) {
-    const double done = roof_fma_avx512(kRounds) * kRounds;
-    if (t == 0) work = done;
-  });
-  return work * options.threads / seconds;
-}
 
 struct Shape {
   int num_heads = 16;
@@ -132,13 +73,10 @@ class Workload {
 
   // Multiply-adds a second.
   double run() {
-    const double seconds = best_seconds(options_, [this](int thread) {
-      // The last run ended before this one began, and counts only go up.
-      const int64_t last = last_.load();
-      run_items(thread, last);
-      finished_.fetch_add(1);
-      if (finished_.load() % options_.threads == 0) last_.store(next_.load());
-    });
+    const double seconds =
+        best_times(
+            options_, [this](int thread) { run_items(thread); }, [this] { claims_.reset(); })
+            .mean;
     return static_cast<double>(pairs_) * shape_.num_heads * (kLatent + kRope + kLatent) / seconds;
   }
 
@@ -176,7 +114,7 @@ class Workload {
     args_.selection = {positions_.data(), shape_.selected, leaf_begin_.data()};
   }
 
-  void run_items(int thread, int64_t last) {
+  void run_items(int thread) {
     const MlaKernels& kernels = mla_kernels(options_.isa);
     std::byte* scratch = scratch_.data() + thread * scratch_stride_;
     MlaItem item;
@@ -192,13 +130,10 @@ class Workload {
       }
       return;
     }
-    const int64_t end = last + shape_.tokens;
-    for (int64_t next = next_.load(); next < end;) {
-      if (!next_.compare_exchange_weak(next, next + 1)) continue;
-      item.token = static_cast<int32_t>(next - last);
+    claims_.each(0, shape_.tokens, [&](int64_t token) {
+      item.token = static_cast<int32_t>(token);
       kernels.run_item(args_, item, scratch);
-      next = next_.load();
-    }
+    });
   }
 
   Options options_;
@@ -215,9 +150,7 @@ class Workload {
   std::vector<int32_t> leaf_begin_;
   MlaArgs args_;
   int64_t pairs_ = 0;  // of tokens and entries
-  std::atomic<int64_t> next_{0};
-  std::atomic<int64_t> last_{0};
-  std::atomic<int64_t> finished_{0};
+  Claims claims_{1};   // of tokens
 };
 
 void show(const Options& options, const char* name, const Shape& shape, double peak) {
@@ -232,7 +165,7 @@ void show(const Options& options, const char* name, const Shape& shape, double p
 }
 
 void run(const Options& options) {
-  const double peak = detect_cpu_features().avx512 ? fma_peak(options) : 0;
+  const double peak = fma_peak(options);
   std::printf("%d threads, %s, cache %s; FMA peak %.1f G/s\n", options.threads,
               mla_kernels(options.isa).name, std::string(name_of(options.cache)).c_str(),
               peak * 1e-9);
@@ -252,40 +185,25 @@ void run(const Options& options) {
   }
 }
 
-Options parse(int argc, char** argv) {
-  Options options;
-  options.isa = available_isas(detect_cpu_features()).back();
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string_view flag = argv[i];
-    const std::string value = argv[i + 1];
-    if (flag == "--threads") {
-      options.threads = 1 << std::clamp(std::atoi(value.c_str()) / 2, 0, 4);
-    } else if (flag == "--heads") {
-      options.heads = std::atoi(value.c_str());
-    } else if (flag == "--seconds") {
-      options.seconds = std::atof(value.c_str());
-    } else if (flag == "--isa") {
-      const auto isa = resolve_isa(value, detect_cpu_features());
-      if (!isa) {
-        std::fprintf(stderr, "%s\n", isa.error().message.c_str());
-        std::exit(1);
-      }
-      options.isa = *isa;
-    } else if (flag == "--cache" && parse_dtype(value)) {
-      options.cache = *parse_dtype(value);
-    } else {
-      std::fprintf(stderr, "unknown option %s %s: see the head of mla_bench.cc\n", argv[i],
-                   argv[i + 1]);
-      std::exit(1);
-    }
-  }
-  return options;
-}
-
 }  // namespace
-}  // namespace millrace
+}  // namespace millrace::bench
 
 int main(int argc, char** argv) {
-  millrace::run(millrace::parse(argc, argv));
+  namespace bench = millrace::bench;
+  using millrace::DType;
+  bench::Options options;
+  CLI::App app("The latent attention kernel against the FMA peak of this machine.", "mla_bench");
+  // In decode each thread has an equal share of the 16 leaves.
+  app.add_option("--threads", options.threads, "Threads")
+      ->check(CLI::IsMember({1, 2, 4, 8, 16}))
+      ->capture_default_str();
+  bench::add_isa(app, options);
+  bench::add_seconds(app, options);
+  bench::add_dtype(app, "--cache", options.cache,
+                   {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}, "Cache of latents");
+  app.add_option("--heads", options.heads, "Only shapes of this many heads")
+      ->check(CLI::IsMember({16, 64}));
+  if (const auto exit_code = bench::parse(app, argc, argv)) return *exit_code;
+  bench::run(options);
   return 0;
 }
