@@ -145,54 +145,48 @@ Result<std::vector<int32_t>> encode(const Session& session, bool chat, const std
   return ids;
 }
 
-Result<EvalAnswers> answer(Session& session, const EvalFlags& flags, const EvalPlan& plan) {
+// Encodes and queues all questions. Errors name the line.
+Result<std::vector<QueuedPrompt>> queue(Session& session, const EvalFlags& flags,
+                                        const EvalPlan& plan) {
   std::vector<std::vector<int32_t>> prompts;
-  std::vector<int64_t> lengths;
   const auto at_line = [&](size_t index, const Error& error) {
     return fail("{}, line {}: {}", flags.file, plan.questions[index].row.line, error.message);
   };
   for (const Question& question : plan.questions) {
     auto ids = encode(session, !flags.no_chat_template, question.prompt);
     if (!ids) return at_line(prompts.size(), ids.error());
-    lengths.push_back(static_cast<int64_t>(ids->size()));
     prompts.push_back(std::move(*ids));
   }
-  auto requests =
+  auto queued =
       queue_prompts(session.engine(), session.text().tokenizer(), plan.params, std::move(prompts));
-  if (!requests) return at_line(requests.error().index, requests.error().error);
-  ProgressBar progress;
-  progress.begin(std::string(name_of(plan.task)), static_cast<int64_t>(requests->size()), false);
-  InterruptScope interrupts;
-  auto run = answer_all(session.engine(), *requests, progress);
-  progress.end();
-  if (!run) return run;
-  for (size_t i = 0; i < lengths.size(); ++i) run->answers[i].num_prompt_tokens = lengths[i];
-  return run;
+  if (!queued) return at_line(queued.error().index, queued.error().error);
+  return std::move(*queued);
 }
 
-// Counts the answers, and writes those that have ended to --output.
-Result<EvalReport> report_on(const EvalFlags& flags, const EvalPlan& plan, const EvalAnswers& run,
-                             std::ofstream& out) {
-  EvalReport report;
-  report.file = flags.file;
-  report.task = plan.task;
-  report.num_fewshot = static_cast<int>(flags.num_fewshot);
-  report.chat = !flags.no_chat_template;
-  report.seconds = run.seconds;
-  for (size_t i = 0; i < run.answers.size(); ++i) {
-    const EvalAnswer& answer = run.answers[i];
-    if (answer.finish_reason == FinishReason::kAbort) continue;
-    const EvalRow& row = plan.questions[i].row;
-    const EvalVerdict verdict = judge(plan.task, row, answer.text);
+// Writes a row of --output and hands it to the system, so that it stays if the run is killed.
+Result<> write_row(const std::string& path, const nlohmann::ordered_json& row, std::ofstream& out) {
+  if (!out.is_open()) return {};
+  out << row.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  if (out.flush()) return {};
+  return fail("--output {}: writing failed: {}", path, std::strerror(errno));
+}
+
+// Answers all questions; counts each answer and writes its row as soon as it has ended.
+Result<EvalRun> answer(Session& session, const EvalFlags& flags, const EvalPlan& plan,
+                       std::ofstream& out, EvalReport& report) {
+  MR_ASSIGN(const std::vector<QueuedPrompt> prompts, queue(session, flags, plan));
+  const auto take = [&](size_t index, const EvalAnswer& answer) -> Result<> {
+    const Question& question = plan.questions[index];
+    const EvalVerdict verdict = judge(plan.task, question.row, answer.text);
     count(report, answer, verdict);
-    if (!out.is_open()) continue;
-    const auto line = answer_row(row, plan.questions[i].prompt, answer, verdict);
-    out << line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
-  }
-  if (out.is_open() && !out.flush()) {
-    return fail("--output {}: writing failed: {}", flags.output, std::strerror(errno));
-  }
-  return report;
+    return write_row(flags.output, answer_row(question.row, question.prompt, answer, verdict), out);
+  };
+  ProgressBar progress;
+  progress.begin(std::string(name_of(plan.task)), static_cast<int64_t>(prompts.size()), false);
+  InterruptScope interrupts;
+  auto run = answer_all(session.engine(), prompts, take, progress);
+  progress.end();
+  return run;
 }
 
 Result<int> evaluate(const EvalFlags& flags) {
@@ -204,9 +198,14 @@ Result<int> evaluate(const EvalFlags& flags) {
       flags.engine.num_seqs_for(std::min<int64_t>(config.max_num_seqs, questions));
   MR_ASSIGN(std::ofstream out, open_output(flags));
   MR_ASSIGN(const auto session, Session::open(flags.model, config));
-  MR_ASSIGN(const EvalAnswers run, answer(*session, flags, plan));
-  MR_ASSIGN(EvalReport report, report_on(flags, plan, run, out));
+  EvalReport report;
   report.model = session->model().path;
+  report.file = flags.file;
+  report.task = plan.task;
+  report.num_fewshot = static_cast<int>(flags.num_fewshot);
+  report.chat = !flags.no_chat_template;
+  MR_ASSIGN(const EvalRun run, answer(*session, flags, plan, out, report));
+  report.seconds = run.seconds;
   const auto replace = nlohmann::ordered_json::error_handler_t::replace;
   MR_TRY(write_stdout(flags.json ? to_json(report).dump(2, ' ', false, replace) + "\n"
                                  : report_table(report)));
@@ -242,8 +241,10 @@ void add_eval_command(CLI::App& app, int& exit_code) {
                     "Let the model continue text: \"Question: ...\\nAnswer:\" to the next "
                     "\"Question\" (gsm8k), the prompt as it is (needle)");
   command->add_flag("--json", flags->json, "Print the result as JSON");
-  command->add_option("--output", flags->output,
-                      "JSONL file to write: prompt, answer and verdict of each question");
+  command->add_option(
+      "--output", flags->output,
+      "JSONL file to write: prompt, answer and verdict of each question, as soon as "
+      "it is answered; \"line\" is where it stands in FILE");
   add_sampling_flags(*command, flags->sampling);
   command->get_option("--temperature")
       ->description("0, the default: always the likeliest token, whatever the model recommends");

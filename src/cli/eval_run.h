@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,13 +18,19 @@ struct EvalAnswer {
   std::string text;
   int64_t num_prompt_tokens = 0;
   int64_t num_tokens = 0;                             // generated, an end token included
-  FinishReason finish_reason = FinishReason::kAbort;  // kAbort: Ctrl-C came before its end
+  FinishReason finish_reason = FinishReason::kAbort;  // kAbort: not yet ended
 };
 
-struct EvalAnswers {
-  std::vector<EvalAnswer> answers;  // in the order of the prompts
+// How a run went.
+struct EvalRun {
   double seconds = 0;
   bool interrupted = false;
+};
+
+// A prompt that the engine has taken.
+struct QueuedPrompt {
+  RequestId id;
+  int64_t num_tokens = 0;
 };
 
 // The number of the prompt that is at fault, and what is wrong with it.
@@ -32,15 +39,18 @@ struct PromptError {
   Error error;
 };
 
-// Queues a request for each prompt. `params.n` is 1. The ids are those of the requests. Error: a
-// prompt that the engine does not take; the others stay queued, so the engine is of no use then.
-std::expected<std::vector<RequestId>, PromptError> queue_prompts(
+// Queues a request for each prompt, in this order. `params.n` is 1. Error: a prompt that the engine
+// does not take; the others stay queued, so the engine is of no use then.
+std::expected<std::vector<QueuedPrompt>, PromptError> queue_prompts(
     Engine& engine, const Tokenizer& tokenizer, const SamplingParams& params,
     std::vector<std::vector<int32_t>> prompts);
 
-// Runs the engine until all of `requests` have ended, or Ctrl-C (interrupt.h) ends those that have
-// not. Progress counts answers. Error: a step's.
-Result<EvalAnswers> answer_all(Engine& engine, const std::vector<RequestId>& requests,
-                               Progress& progress);
+// Takes the answer to prompt `index` as soon as it has ended. An error ends the run.
+using AnswerSink = std::function<Result<>(size_t index, const EvalAnswer& answer)>;
+
+// Runs the engine until all prompts are answered, or Ctrl-C (interrupt.h) ends those that are not;
+// the sink does not get these. Progress counts answers. Error: a step's or the sink's.
+Result<EvalRun> answer_all(Engine& engine, const std::vector<QueuedPrompt>& prompts,
+                           const AnswerSink& sink, Progress& progress);
 
 }  // namespace millrace

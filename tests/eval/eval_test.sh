@@ -42,7 +42,22 @@ expect_error() {
 
 needles=(tiny-dsa "$sets/needle.jsonl" --limit "$questions")
 expect_right $((questions - questions / 60)) "$questions" "${needles[@]}" --output "$work/rows.jsonl"
-[[ $(wc -l <"$work/rows.jsonl") -eq $questions ]] || complain "--output: not a row for each question"
+lines_of() { sed -n 's/^{"line":\([0-9]*\),"prompt":.*}$/\1/p' "$1" | sort -n; }
+[[ $(lines_of "$work/rows.jsonl") == $(seq "$questions") ]] || complain "--output: not a row for each question"
+
+# A run that is killed leaves the rows of the questions that it has answered, and each of them whole.
+"$program" eval "${needles[@]}" --max-num-seqs 1 --output "$work/killed.jsonl" >/dev/null 2>&1 &
+for ((i = 0; i < 2000; ++i)); do
+  [[ ! -s $work/killed.jsonl ]] || break
+  sleep 0.01
+done
+kill -KILL $!
+wait $! 2>/dev/null && complain "--output: no row came before the end"
+answered=$(lines_of "$work/killed.jsonl")
+if [[ -z $answered || $(wc -l <<<"$answered") -eq $questions || $answered != $(seq $(wc -l <<<"$answered")) ||
+  $(wc -l <<<"$answered") -ne $(wc -l <"$work/killed.jsonl") ]]; then
+  complain "--output: a run that was killed left these lines: $answered"
+fi
 expect_right $((questions - questions / 60)) "$questions" "${needles[@]}" --indexer-dtype f32 --kv-cache-dtype f32
 most_recent=$((questions >= 60 ? questions / 5 : questions / 2)) # few questions say little
 MILLRACE_TEST_SELECTION=recent expect_right 0 "$most_recent" "${needles[@]}"
