@@ -17,14 +17,16 @@ struct InspectFlags {
 
 Result<> run_inspect(const InspectFlags& flags) {
   MR_ASSIGN(const std::string path, resolve_model_path(flags.model, model_search_dirs()));
-  MR_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(path));
+  MR_ASSIGN(const Checkpoint checkpoint, Checkpoint::open_with_or_without_weights(path));
   MR_ASSIGN(const InspectReport report, inspect(checkpoint));
   // Paths and names in a file need not be UTF-8.
   const std::string text =
       flags.json
           ? to_json(report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
           : to_text(report);
-  return write_stdout(text);
+  MR_TRY(write_stdout(text));
+  if (!report.fault.empty()) return std::unexpected(Error{report.fault});
+  return {};
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // `millrace inspect MODEL`: what a checkpoint holds and what it takes in memory. Reads headers
-// only.
+// only; a config.json alone is told what it tells. Exit code 1 if the model could not be loaded as
+// it is.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -6,7 +6,9 @@
 #include "io/checkpoint_config.h"
 #include "text/text_model.h"
 #include "weights/checkpoint_sizes.h"
+#include "weights/dummy_weights.h"
 #include "weights/model_weights.h"
+#include "weights/weights_plan.h"
 
 namespace millrace {
 namespace {
@@ -31,8 +33,11 @@ void describe_files(const Checkpoint& checkpoint, InspectReport& report) {
   int files = 0;
   for (const auto& [name, tensor] : checkpoint.tensors()) files = std::max(files, tensor.file + 1);
   const std::string count = fmt::format("{} file{}", files, files == 1 ? "" : "s");
+  report.has_weights = files > 0;
   if (const Gguf* gguf = checkpoint.gguf()) {
-    report.kind = fmt::format("GGUF v{}, {}", gguf->version(), count);
+    report.kind = fmt::format("GGUF v{}, {}", gguf->version(), files > 0 ? count : "no weights");
+  } else if (files == 0) {
+    report.kind = "config.json, no weights";
   } else {
     report.kind = "safetensors, " + count;
   }
@@ -78,11 +83,9 @@ nlohmann::ordered_json rope_json(const RopeConfig& rope) {
 
 }  // namespace
 
-Result<InspectReport> inspect(const Checkpoint& checkpoint) {
-  InspectReport report;
-  MR_ASSIGN(report.config, read_model_config(checkpoint));
-  describe_files(checkpoint, report);
-  describe_text(checkpoint, report);
+namespace {
+
+void describe_weights(const Checkpoint& checkpoint, InspectReport& report) {
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     const int64_t parameters = num_parameters(tensor);
     FormatShare& share = report.formats[std::string(tensor.type_name())];
@@ -92,11 +95,46 @@ Result<InspectReport> inspect(const Checkpoint& checkpoint) {
     report.parameters += parameters;
     report.weight_memory_bytes += packed_bytes(tensor);
   }
+  report.file_bytes = checkpoint.total_bytes();
   // Exactly, if the checkpoint is whole.
   if (const auto bytes = packed_bytes(checkpoint, report.config)) {
     report.weight_memory_bytes = *bytes;
+  } else {
+    report.fault = bytes.error().message;
   }
-  report.file_bytes = checkpoint.total_bytes();
+}
+
+// Of the usual formats, the one that the weights are published in first if it is one of floats.
+Result<> estimate_weights(InspectReport& report) {
+  report.parameters = num_parameters(report.config);
+  std::vector<WeightFormat> formats = {WeightFormat::kBF16, WeightFormat::kQ8_0,
+                                       WeightFormat::kQ4_0};
+  if (report.config.dtype == DType::kF32) formats.front() = WeightFormat::kF32;
+  if (report.config.dtype == DType::kF16) formats.front() = WeightFormat::kF16;
+  for (const WeightFormat format : formats) {
+    MR_ASSIGN(const int64_t bytes, dummy_weight_bytes(report.config, format));
+    report.estimates.push_back({std::string(name_of(format)), bytes});
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<InspectReport> inspect(const Checkpoint& checkpoint) {
+  InspectReport report;
+  MR_ASSIGN(report.config, read_model_config(checkpoint));
+  describe_files(checkpoint, report);
+  describe_text(checkpoint, report);
+  if (report.has_weights) {
+    describe_weights(checkpoint, report);
+  } else {
+    MR_TRY(estimate_weights(report));
+  }
+  if (!checkpoint.is_gguf()) {
+    const auto& quantization = report.config.quantization;
+    report.published_format =
+        quantization ? name_of(quantization->method) : name_of(report.config.dtype);
+  }
   const std::pair<const char*, DType> caches[] = {
       {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"int8", DType::kI8}};
   for (const auto& [name, dtype] : caches) {
@@ -158,6 +196,46 @@ void add_sparse_json(const ModelConfig& config, nlohmann::ordered_json& json) {
   }
 }
 
+// The formats that the file has, or, without weights, what they would take.
+void add_weight_lines(const InspectReport& report, std::string& text) {
+  if (!report.has_weights) {
+    std::string estimates;
+    for (const WeightEstimate& estimate : report.estimates) {
+      estimates += fmt::format("{}{} {}", estimates.empty() ? "" : ", ", estimate.format,
+                               human_bytes(estimate.bytes));
+    }
+    text += "\nThere are no weights here: what follows is what the configuration asks for.\n";
+    if (!report.published_format.empty()) add_line(text, "published in", report.published_format);
+    add_line(text, "weights in memory", estimates);
+    return;
+  }
+  text += fmt::format("\n{:<10} {:>8} {:>12} {:>12}\n", "format", "tensors", "parameters", "size");
+  for (const auto& [name, share] : report.formats) {
+    text += fmt::format("{:<10} {:>8} {:>12} {:>12}\n", name, share.tensors,
+                        human_count(share.parameters), human_bytes(share.bytes));
+  }
+  text += '\n';
+  add_line(text, "weights on disk", human_bytes(report.file_bytes));
+  add_line(text, "weights in memory", human_bytes(report.weight_memory_bytes));
+}
+
+// Likewise.
+void add_weight_json(const InspectReport& report, nlohmann::ordered_json& json) {
+  json["has_weights"] = report.has_weights;
+  if (!report.published_format.empty()) json["published_format"] = report.published_format;
+  for (const WeightEstimate& estimate : report.estimates) {
+    json["weights_in_memory_bytes_by_format"][estimate.format] = estimate.bytes;
+  }
+  if (!report.has_weights) return;
+  json["weights_on_disk_bytes"] = report.file_bytes;
+  json["weights_in_memory_bytes"] = report.weight_memory_bytes;
+  if (!report.fault.empty()) json["fault"] = report.fault;
+  for (const auto& [name, share] : report.formats) {
+    json["formats"][name] = {
+        {"tensors", share.tensors}, {"parameters", share.parameters}, {"bytes", share.bytes}};
+  }
+}
+
 }  // namespace
 
 std::string to_text(const InspectReport& report) {
@@ -181,14 +259,7 @@ std::string to_text(const InspectReport& report) {
   add_line(text, "tokenizer", report.tokenizer);
   add_line(text, "chat template", report.chat_template ? "yes" : "no");
   add_line(text, "end tokens", fmt::format("{}", fmt::join(report.end_tokens, ", ")));
-  text += fmt::format("\n{:<10} {:>8} {:>12} {:>12}\n", "format", "tensors", "parameters", "size");
-  for (const auto& [name, share] : report.formats) {
-    text += fmt::format("{:<10} {:>8} {:>12} {:>12}\n", name, share.tensors,
-                        human_count(share.parameters), human_bytes(share.bytes));
-  }
-  text += '\n';
-  add_line(text, "weights on disk", human_bytes(report.file_bytes));
-  add_line(text, "weights in memory", human_bytes(report.weight_memory_bytes));
+  add_weight_lines(report, text);
   std::string kv;
   for (const KvCost& cost : report.kv) {
     kv += fmt::format("{}{} {}", kv.empty() ? "" : ", ", cost.dtype,
@@ -217,14 +288,9 @@ nlohmann::ordered_json to_json(const InspectReport& report) {
                                  {"rope", rope_json(config.rope)},
                                  {"tokenizer", report.tokenizer},
                                  {"chat_template", report.chat_template},
-                                 {"eos_token_ids", report.end_tokens},
-                                 {"weights_on_disk_bytes", report.file_bytes},
-                                 {"weights_in_memory_bytes", report.weight_memory_bytes}};
+                                 {"eos_token_ids", report.end_tokens}};
+  add_weight_json(report, json);
   add_sparse_json(config, json);
-  for (const auto& [name, share] : report.formats) {
-    json["formats"][name] = {
-        {"tensors", share.tensors}, {"parameters", share.parameters}, {"bytes", share.bytes}};
-  }
   for (const KvCost& cost : report.kv) {
     json["kv_bytes_per_1000_tokens"][cost.dtype] = cost.bytes_per_1000_tokens;
   }

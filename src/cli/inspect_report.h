@@ -25,11 +25,22 @@ struct KvCost {
   int64_t bytes_per_1000_tokens = 0;
 };
 
+// What the weights would take in memory, all matrices in one format.
+struct WeightEstimate {
+  std::string format;
+  int64_t bytes = 0;
+};
+
 struct InspectReport {
   std::string path;
-  std::string kind;  // "GGUF v3, 1 file", "safetensors, 2 files"
+  std::string kind;  // "GGUF v3, 1 file", "safetensors, 2 files"; or that there are no weights
+  bool has_weights = true;
+  // What keeps the weights from being loaded, one line; empty if nothing does.
+  std::string fault;
   ModelConfig config;
+  std::string published_format;  // "bfloat16", "fp8": what config.json says; empty for GGUF
   int64_t parameters = 0;
+  std::vector<WeightEstimate> estimates;  // without weights
   std::map<std::string, FormatShare> formats;
   int64_t file_bytes = 0;
   int64_t weight_memory_bytes = 0;  // packed for the kernels
@@ -39,6 +50,8 @@ struct InspectReport {
   std::vector<int32_t> end_tokens;
 };
 
+// Reads the configuration, names, types and shapes. A checkpoint without tensors is described by
+// its configuration alone. Error: the configuration's.
 Result<InspectReport> inspect(const Checkpoint& checkpoint);
 
 // Lines of "name  value", ready to print.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "io/safetensors.h"
 #include "io/test_files.h"
 
@@ -62,6 +64,45 @@ TEST(InspectReport, SaysWhatAFolderLacks) {
   EXPECT_EQ(report->tokenizer, "tokenizer.json, 2 tokens");
   EXPECT_TRUE(report->chat_template);
   EXPECT_EQ(report->end_tokens, std::vector<int32_t>{1});
+}
+
+TEST(InspectReport, SaysWhatAConfigurationAloneTells) {
+  const std::string golden = std::string(MILLRACE_TEST_DATA) + "/golden/glm_moe_dsa_shared";
+  const auto whole = inspect(*Checkpoint::open(golden));
+  ASSERT_TRUE(whole) << whole.error().message;
+  EXPECT_TRUE(whole->has_weights);
+  EXPECT_EQ(whole->fault, "");
+  const testing::TempFolder folder;
+  std::filesystem::copy_file(golden + "/config.json", folder.file("config.json"));
+  const auto alone = inspect(*Checkpoint::open_with_or_without_weights(folder.path()));
+  ASSERT_TRUE(alone) << alone.error().message;
+  EXPECT_FALSE(alone->has_weights);
+  EXPECT_EQ(alone->kind, "config.json, no weights");
+  EXPECT_EQ(alone->parameters, whole->parameters);
+  ASSERT_EQ(alone->estimates.size(), 3u);
+  EXPECT_EQ(alone->estimates[0].format, "BF16");
+  EXPECT_EQ(alone->estimates[0].bytes, whole->weight_memory_bytes);
+  EXPECT_GT(alone->estimates[0].bytes, alone->estimates[1].bytes);
+  EXPECT_GT(alone->estimates[1].bytes, alone->estimates[2].bytes);
+  EXPECT_EQ(to_json(*alone)["kv_bytes_per_1000_tokens"],
+            to_json(*whole)["kv_bytes_per_1000_tokens"]);
+  EXPECT_EQ(to_json(*alone)["published_format"], "bfloat16");
+  EXPECT_FALSE(to_json(*alone).contains("weights_in_memory_bytes"));
+  const std::string text = to_text(*alone);
+  EXPECT_NE(text.find("There are no weights here"), std::string::npos) << text;
+  EXPECT_NE(text.find("published in         bfloat16\nweights in memory    BF16 "), std::string::npos)
+      << text;
+}
+
+TEST(InspectReport, SaysWhatKeepsWeightsFromBeingLoaded) {
+  const testing::TempFolder folder;
+  const auto checkpoint = Checkpoint::open(folder.write(
+      "m.gguf", testing::small_llama().tensor("token_embd.weight", 2, {32, 16}, 16 * 18).build()));
+  const auto report = inspect(*checkpoint);
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_NE(report->fault.find("tensor token_embd.weight has shape [16, 32]"), std::string::npos)
+      << report->fault;
+  EXPECT_EQ(to_json(*report)["fault"], report->fault);
 }
 
 TEST(InspectReport, TellsOfLatentAttentionIndexersAndExperts) {

@@ -70,11 +70,19 @@ int64_t CheckpointTensor::num_elements() const {
   return count;
 }
 
-Result<Checkpoint> Checkpoint::open(const std::string& path) { return open(path, true); }
+Result<Checkpoint> Checkpoint::open(const std::string& path) {
+  return open(path, Weights::kNeeded);
+}
 
-Result<Checkpoint> Checkpoint::open_config(const std::string& path) { return open(path, false); }
+Result<Checkpoint> Checkpoint::open_config(const std::string& path) {
+  return open(path, Weights::kLeftOut);
+}
 
-Result<Checkpoint> Checkpoint::open(const std::string& path, bool with_tensors) {
+Result<Checkpoint> Checkpoint::open_with_or_without_weights(const std::string& path) {
+  return open(path, Weights::kIfThere);
+}
+
+Result<Checkpoint> Checkpoint::open(const std::string& path, Weights weights) {
   MR_ASSIGN(const Place place, locate(path));
   Checkpoint result;
   result.path_ = path;
@@ -94,7 +102,8 @@ Result<Checkpoint> Checkpoint::open(const std::string& path, bool with_tensors) 
   if (path_exists(generation)) {
     MR_ASSIGN(result.generation_config_json_, read_json_file(generation.string()));
   }
-  if (!with_tensors) return result;
+  if (weights == Weights::kLeftOut) return result;
+  if (weights == Weights::kIfThere && !has_safetensors(place.file)) return result;
   MR_ASSIGN(Safetensors safetensors, Safetensors::open(place.file));
   for (const auto& [name, tensor] : safetensors.tensors()) {
     result.tensors_.emplace(name, CheckpointTensor{name, type_of(tensor.dtype), tensor.shape,

@@ -48,6 +48,9 @@ class Checkpoint {
   // are read.
   static Result<Checkpoint> open_config(const std::string& path);
 
+  // As open(); but a folder with config.json may be without safetensors: then there are no tensors.
+  static Result<Checkpoint> open_with_or_without_weights(const std::string& path);
+
   bool is_gguf() const { return gguf_ != nullptr; }
   // The GGUF model, or null.
   const Gguf* gguf() const { return gguf_.get(); }
@@ -71,7 +74,8 @@ class Checkpoint {
   void release(const CheckpointTensor& tensor) const;
 
  private:
-  static Result<Checkpoint> open(const std::string& path, bool with_tensors);
+  enum class Weights : uint8_t { kNeeded, kIfThere, kLeftOut };
+  static Result<Checkpoint> open(const std::string& path, Weights weights);
 
   std::string path_;
   std::string folder_;

@@ -284,6 +284,18 @@ Result<> Safetensors::add_file(const std::string& path) {
   return {};
 }
 
+bool has_safetensors(const std::string& path) {
+  std::error_code error;
+  auto file = std::filesystem::directory_iterator(path, error);
+  if (error) return true;  // no folder, or opening will say what is wrong with it
+  for (; !error && file != std::filesystem::directory_iterator(); file.increment(error)) {
+    const std::string name = file->path().filename().string();
+    if (!name.starts_with("model")) continue;  // such as token ids, or the output of forward
+    if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")) return true;
+  }
+  return static_cast<bool>(error);
+}
+
 const SafetensorsTensor* Safetensors::find(std::string_view name) const {
   const auto it = tensors_.find(name);
   return it == tensors_.end() ? nullptr : &it->second;

@@ -61,6 +61,10 @@ class Safetensors {
   std::map<std::string, SafetensorsTensor, std::less<>> tensors_;
 };
 
+// False if `path` is a folder without any safetensors of a model (model*.safetensors, or an index
+// of them), which cannot be opened. True for parts of a model, with which opening fails, too.
+bool has_safetensors(const std::string& path);
+
 // Collects tensors and writes them as one file. Copies what it is given.
 class SafetensorsWriter {
  public:

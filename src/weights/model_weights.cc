@@ -85,8 +85,10 @@ bool is_empty_bias(const CheckpointTensor& tensor, const ModelConfig& config) {
          std::ranges::all_of(tensor.bytes, [](std::byte byte) { return byte == std::byte{0}; });
 }
 
-// A bias or norm that the configuration does not tell of would be left out of the arithmetic.
-Result<> check_rest(const Checkpoint& checkpoint, const ModelConfig& config, const Packer& packer) {
+// What the checkpoint holds beside the weights that the packer takes. Error: a bias or norm that
+// the configuration does not tell of, which would be left out of the arithmetic.
+Result<Extras> find_extras(const Checkpoint& checkpoint, const ModelConfig& config,
+                           const Packer& packer) {
   const NameStyle style = packer.style();
   const std::string head = module_name(style, ModelTensor::kHead) + ".";
   Extras extras(config, style, checkpoint);
@@ -105,8 +107,18 @@ Result<> check_rest(const Checkpoint& checkpoint, const ModelConfig& config, con
         checkpoint.is_gguf() ? "the file's architecture and block_count"
                              : "num_hidden_layers, attention_bias and mlp_bias in config.json");
   }
-  extras.log(checkpoint.path());
-  return {};
+  return extras;
+}
+
+// Finds and checks all weights. Errors name the checkpoint and the tensor.
+Result<Extras> plan_all(const Checkpoint& checkpoint, const ModelConfig& config, Packer& packer,
+                        ModelWeights& weights) {
+  if (auto planned = plan_weights(config, packer, weights); !planned) {
+    return fail_in(checkpoint.path(), planned.error());
+  }
+  auto extras = find_extras(checkpoint, config, packer);
+  if (!extras) return fail_in(checkpoint.path(), extras.error());
+  return extras;
 }
 
 }  // namespace
@@ -115,12 +127,8 @@ Result<ModelWeights> load_model_weights(const Checkpoint& checkpoint, const Mode
                                         ThreadTeam& team, Progress& progress) {
   ModelWeights weights;
   Packer packer(checkpoint, config.quantization);
-  if (auto planned = plan_weights(config, packer, weights); !planned) {
-    return fail_in(checkpoint.path(), planned.error());
-  }
-  if (auto checked = check_rest(checkpoint, config, packer); !checked) {
-    return fail_in(checkpoint.path(), checked.error());
-  }
+  MR_ASSIGN(const Extras extras, plan_all(checkpoint, config, packer, weights));
+  extras.log(checkpoint.path());
   auto storage = packer.run(team, progress);
   if (!storage) return fail_in(checkpoint.path(), storage.error());
   weights.storage = std::move(*storage);
@@ -131,9 +139,7 @@ Result<ModelWeights> load_model_weights(const Checkpoint& checkpoint, const Mode
 Result<int64_t> packed_bytes(const Checkpoint& checkpoint, const ModelConfig& config) {
   ModelWeights weights;
   Packer packer(checkpoint, config.quantization);
-  if (auto planned = plan_weights(config, packer, weights); !planned) {
-    return fail_in(checkpoint.path(), planned.error());
-  }
+  MR_TRY(plan_all(checkpoint, config, packer, weights));
   return packer.reserved_bytes();
 }
 

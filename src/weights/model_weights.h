@@ -97,7 +97,7 @@ Result<ModelWeights> load_model_weights(const Checkpoint& checkpoint, const Mode
                                         ThreadTeam& team, Progress& progress);
 
 // Bytes that the packed weights will take: total_bytes() of what load_model_weights gives. Errors
-// as of it; reads nothing but names and shapes.
+// as of it, but for what only the contents of tensors show: reads names, types and shapes.
 Result<int64_t> packed_bytes(const Checkpoint& checkpoint, const ModelConfig& config);
 
 }  // namespace millrace
