@@ -39,51 +39,29 @@ int EngineFlags::num_seqs_for(int64_t wanted) const {
 }
 
 void add_engine_flags(CLI::App& command, EngineFlags& flags) {
-  const char* group = "Engine";
-  command.add_option("--threads,-t", flags.threads, "Threads; 0: the CPUs of this process")
-      ->group(group);
-  command
-      .add_option("--dtype", flags.dtype,
-                  "Type of activations: auto (float32), float32, bfloat16, float16")
-      ->group(group);
-  command
-      .add_option("--kv-cache-dtype", flags.kv_cache_dtype,
-                  "Type of cached keys and values: auto, f32, f16, bf16, int8")
-      ->group(group);
-  command
-      .add_option("--indexer-dtype", flags.indexer_dtype,
-                  "Type of cached index keys of sparse attention: auto (int8), f32, bf16, int8")
-      ->group(group);
-  command
-      .add_option("--load-format", flags.load_format,
-                  "auto, or dummy: random weights of the model's configuration, none are read")
-      ->group(group);
-  command
-      .add_option("--dummy-format", flags.dummy_format, "Format of the matrices of dummy weights")
-      ->group(group);
-  command
-      .add_option("--activation-quantization", flags.activation_quantization,
-                  "Activations of 4- to 8-bit weights: auto, none (exact), int8")
-      ->group(group);
-  command
-      .add_option("--numeric-class", flags.numeric_class,
-                  "f32, or bf16: bf16 weights by bf16 dot products")
-      ->group(group);
-  command
-      .add_option("--max-model-len", flags.max_model_len,
-                  "Tokens of the longest sequence; default: what the model was made for")
-      ->group(group);
-  command
-      .add_option("--max-num-batched-tokens", flags.max_num_batched_tokens,
-                  "Tokens of one step: longer prompts are computed in chunks")
-      ->group(group);
-  command.add_option("--max-num-seqs", flags.max_num_seqs, "Sequences of one step")->group(group);
-  command.add_option("--block-size", flags.block_size, "Positions of a cache block; 16, 32, ...")
-      ->group(group);
-  command.add_option("--num-blocks", flags.num_blocks, "Blocks of the cache")->group(group);
-  command
-      .add_option("--kv-cache-memory", flags.kv_cache_memory, "Memory of the cache, for example 2G")
-      ->group(group);
+  const auto add = [&](const char* name, auto& value, const char* help) {
+    command.add_option(name, value, help)->group("Engine");
+  };
+  add("--threads,-t", flags.threads, "Threads; 0: the CPUs of this process");
+  add("--dtype", flags.dtype, "Type of activations: auto (float32), float32, bfloat16, float16");
+  add("--kv-cache-dtype", flags.kv_cache_dtype,
+      "Type of cached keys and values: auto, f32, f16, bf16, int8");
+  add("--indexer-dtype", flags.indexer_dtype,
+      "Type of cached index keys of sparse attention: auto (int8), f32, bf16, int8");
+  add("--load-format", flags.load_format,
+      "auto, or dummy: random weights of the model's configuration, none are read");
+  add("--dummy-format", flags.dummy_format, "Format of the matrices of dummy weights");
+  add("--activation-quantization", flags.activation_quantization,
+      "Activations of 4- to 8-bit weights: auto, none (exact), int8");
+  add("--numeric-class", flags.numeric_class, "f32, or bf16: bf16 weights by bf16 dot products");
+  add("--max-model-len", flags.max_model_len,
+      "Tokens of the longest sequence; default: what the model was made for");
+  add("--max-num-batched-tokens", flags.max_num_batched_tokens,
+      "Tokens of one step: longer prompts are computed in chunks");
+  add("--max-num-seqs", flags.max_num_seqs, "Sequences of one step");
+  add("--block-size", flags.block_size, "Positions of a cache block; 16, 32, ...");
+  add("--num-blocks", flags.num_blocks, "Blocks of the cache");
+  add("--kv-cache-memory", flags.kv_cache_memory, "Memory of the cache, for example 2G");
 }
 
 }  // namespace millrace

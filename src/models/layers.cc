@@ -264,6 +264,14 @@ MatmulArgs LayerRecorder::matmul_args(const PackedRows& x, const Linear& linear,
           .round = execution_.dtype};
 }
 
+MatmulArgs LayerRecorder::row_parallel_args(const PackedRows& x, const Linear& linear,
+                                            const RowParallel& parallel) const {
+  MatmulArgs args = matmul_args(x, linear, kind_of(linear));
+  args.leaves = &parallel.leaves;
+  args.leaf_scale = parallel.leaf_scale;
+  return args;
+}
+
 void LayerRecorder::matmul_step(const char* label, std::span<const MatmulArgs> matmuls) {
   MR_CHECK(matmuls.size() <= kMostMatmuls);
   MatmulStep step{};
@@ -305,9 +313,7 @@ void LayerRecorder::project(const char* label, const PackedRows& x,
 void LayerRecorder::project_residual(const char* label, const PackedRows& x, const Linear& linear,
                                      const RowParallel& parallel, const Rows& residual) {
   check_layouts(label, x.tokens(), residual.tokens);
-  MatmulArgs args = matmul_args(x, linear, kind_of(linear));
-  args.leaves = &parallel.leaves;
-  args.leaf_scale = parallel.leaf_scale;
+  MatmulArgs args = row_parallel_args(x, linear, parallel);
   args.epilogue = Epilogue::kAddResidual;
   args.residual = residual.values;
   args.residual_stride = residual.width;
@@ -317,9 +323,7 @@ void LayerRecorder::project_residual(const char* label, const PackedRows& x, con
 void LayerRecorder::project_unrounded(const char* label, const PackedRows& x, const Linear& linear,
                                       const RowParallel& parallel, const Rows& out) {
   check_layouts(label, x.tokens(), out.tokens);
-  MatmulArgs args = matmul_args(x, linear, kind_of(linear));
-  args.leaves = &parallel.leaves;
-  args.leaf_scale = parallel.leaf_scale;
+  MatmulArgs args = row_parallel_args(x, linear, parallel);
   args.round = DType::kF32;
   args.out = out.values;
   args.out_stride = out.width;

@@ -170,6 +170,8 @@ class LayerRecorder {
   };
   PackedRows norm_pack(const Rows& x, const NormPack& how, const ActivationKinds& kinds);
   MatmulArgs matmul_args(const PackedRows& x, const Linear& linear, ActivationKind kind) const;
+  MatmulArgs row_parallel_args(const PackedRows& x, const Linear& linear,
+                               const RowParallel& parallel) const;
 
   const ForwardScope& scope_;
   const Execution& execution_;

@@ -243,31 +243,31 @@ MoeBlock::Routing MoeBlock::record_routing(LayerRecorder& layers, const PackedRo
 Rows MoeBlock::record_experts(LayerRecorder& layers, const Rows& h, const Routing& routing) const {
   const MoeConfig& config = *shape_.config;
   Arena& arena = layers.scope().arena;
-  const int64_t assignments = routing.assignments;
   // Rows sorted by expert are no run of tokens.
-  const TokenLayout by_expert = TokenLayout::replicated(assignments);
-  const Rows columns = layers.rows(by_expert, config.intermediate_size);
-  GroupedMatmulArgs first = gate_up(gate_kind_);
-  first.routed = routing.groups;
-  first.shared.out = columns.values;
-  first.shared.out_stride = columns.width;
-  first.shared.input.rows = assignments;
-  first.shared.input.data =
-      arena.allocate_bytes(assignments * packed_row_bytes(gate_kind_, h.width));
-  pack_routed(layers, {first, h, routing.assignment_of, assignments, config.experts_per_token});
-  layers.grouped_matmul("experts gate_up", first, scratch_bytes_);
-
-  const Rows out = layers.rows(by_expert, h.width);
-  GroupedMatmulArgs second = down(down_kind_);
-  second.routed = routing.groups;
-  second.shared.out = out.values;
-  second.shared.out_stride = out.width;
-  second.shared.input.rows = assignments;
-  second.shared.input.data =
-      arena.allocate_bytes(assignments * packed_row_bytes(down_kind_, columns.width));
-  pack_routed(layers, {second, columns, nullptr, assignments, 1});
-  layers.grouped_matmul("experts down", second, scratch_bytes_);
-  return out;
+  const TokenLayout by_expert = TokenLayout::replicated(routing.assignments);
+  struct Source {
+    Rows x;
+    const int32_t* assignment_of;  // null: x is sorted already
+    int rows_per_token;
+  };
+  const auto multiply = [&](const char* label, GroupedMatmulArgs args, ActivationKind kind,
+                            const Source& from, int64_t width) {
+    const Rows out = layers.rows(by_expert, width);
+    args.routed = routing.groups;
+    args.shared.out = out.values;
+    args.shared.out_stride = out.width;
+    args.shared.input.rows = routing.assignments;
+    args.shared.input.data =
+        arena.allocate_bytes(routing.assignments * packed_row_bytes(kind, from.x.width));
+    pack_routed(layers,
+                {args, from.x, from.assignment_of, routing.assignments, from.rows_per_token});
+    layers.grouped_matmul(label, args, scratch_bytes_);
+    return out;
+  };
+  const Rows columns =
+      multiply("experts gate_up", gate_up(gate_kind_), gate_kind_,
+               {h, routing.assignment_of, config.experts_per_token}, config.intermediate_size);
+  return multiply("experts down", down(down_kind_), down_kind_, {columns, nullptr, 1}, h.width);
 }
 
 MoeShape moe_shape(const ModelConfig& config, float residual_divisor) {
