@@ -45,9 +45,9 @@ TEST_F(Log, LevelsBelowTheLeastAreDropped) {
 TEST_F(Log, LinesOfThreadsStayWhole) {
   constexpr int kThreads = 4, kLines = 200;
   const std::string text = stderr_of([] {
-    std::vector<std::jthread> threads;
+    std::vector<std::jthread> threads(kThreads);
     for (int t = 0; t < kThreads; ++t) {
-      threads.emplace_back([t] {
+      threads[static_cast<size_t>(t)] = std::jthread([t] {
         for (int i = 0; i < kLines; ++i) info("{}", std::string(100, static_cast<char>('a' + t)));
       });
     }

@@ -41,6 +41,7 @@ Result<> BenchDriver::fill(int64_t batch, int64_t depth, const OnTokens& on_toke
 Result<BenchRun> BenchDriver::prefill(int64_t batch, int64_t depth, int64_t length,
                                       const OnTokens& on_tokens) {
   std::vector<Chunk> spans;
+  spans.reserve(static_cast<size_t>(batch));
   for (int64_t s = 0; s < batch; ++s) {
     spans.push_back({s, depth, depth + length, LogitsRows::kLast});
   }

@@ -12,6 +12,7 @@ namespace {
 std::vector<double> per_second(const std::vector<BenchRun>& runs,
                                const std::function<double(const BenchRun&)>& amount) {
   std::vector<double> rates;
+  rates.reserve(runs.size());
   for (const BenchRun& run : runs) rates.push_back(amount(run) / run.seconds);
   return rates;
 }

@@ -105,7 +105,7 @@ Line read_message(const std::function<Line(const char* prompt)>& read_line) {
   if (message.text.starts_with(kQuotes)) {
     std::string text = message.text.substr(kQuotes.size());
     while (!text.ends_with(kQuotes)) {
-      const Line next = read_line("... ");
+      Line next = read_line("... ");
       if (next.status == LineStatus::kInterrupted) return next;
       if (next.status == LineStatus::kEnd) return {LineStatus::kLine, text};
       text += '\n' + next.text;

@@ -199,6 +199,7 @@ Result<int64_t> resolve_num_blocks(const EngineConfig& engine, const ModelConfig
                                    int64_t max_model_len, int64_t available_memory) {
   const int64_t block_bytes =
       cache_layout(model, resolve_cache_types(engine), engine.block_size).block_bytes();
+  MR_CHECK(block_bytes > 0, "a model that was not checked");
   // So that the pool's bytes stay a number; allocating as much fails.
   const int64_t most_blocks = std::min(kMaxBlocks, (int64_t{1} << 60) / block_bytes);
   const int64_t one_sequence = divide_up(max_model_len, engine.block_size);

@@ -72,7 +72,9 @@ const GgufValue* GgufMetadata::find(std::string_view key) const {
 }
 
 bool GgufMetadata::insert(std::string key, GgufValue value) {
-  return values_.try_emplace(std::move(key), std::move(value)).second;
+  const auto [place, inserted] = values_.try_emplace(std::move(key));
+  if (inserted) place->second = std::move(value);
+  return inserted;
 }
 
 Result<std::optional<std::string>> GgufMetadata::find_string(std::string_view key) const {

@@ -335,9 +335,9 @@ TEST(HfConfig, ModelTypeStandsInForArchitectures) {
 class GgufConfig : public ::testing::Test {
  protected:
   // Metadata of a model of `arch` with `changes` ("name below the architecture", value) on top.
-  static Result<ModelConfig> parse(const std::string& arch,
-                                   std::vector<std::pair<std::string, GgufValue>> changes = {},
-                                   const GgufTensorFacts& facts = {}) {
+  static Result<ModelConfig> parse(
+      const std::string& arch, const std::vector<std::pair<std::string, GgufValue>>& changes = {},
+      const GgufTensorFacts& facts = {}) {
     std::map<std::string, GgufValue> values = {{"block_count", uint64_t{4}},
                                                {"context_length", uint64_t{512}},
                                                {"embedding_length", uint64_t{128}},
@@ -347,7 +347,7 @@ class GgufConfig : public ::testing::Test {
                                                {"attention.layer_norm_rms_epsilon", 1e-5},
                                                {"rope.freq_base", 100000.0},
                                                {"vocab_size", uint64_t{384}}};
-    for (auto& [name, value] : changes) values[name] = value;
+    for (const auto& [name, value] : changes) values[name] = value;
     GgufMetadata metadata;
     metadata.insert("general.architecture", arch);
     metadata.insert("tokenizer.ggml.eos_token_id", uint64_t{7});

@@ -111,6 +111,7 @@ Request random_request(std::mt19937& random) {
 std::vector<Request> workload(int count, uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<Request> requests;
+  requests.reserve(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) requests.push_back(random_request(random));
   return requests;
 }

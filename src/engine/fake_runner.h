@@ -105,6 +105,7 @@ class FakeRunner final : public ForwardRunner {
 
   std::vector<int32_t> read_history(const SequenceInput& sequence) {
     std::vector<int32_t> history;
+    history.reserve(static_cast<size_t>(end_of(sequence)));
     for (int64_t p = 0; p < end_of(sequence); ++p) history.push_back(slot(sequence, p));
     return history;
   }

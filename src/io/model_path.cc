@@ -57,7 +57,7 @@ std::vector<std::string> shipped_model_dirs(const std::string& program) {
 Result<std::string> resolve_model_path(std::string_view name,
                                        const std::vector<std::string>& dirs) {
   if (name.empty()) return fail("the model's name is empty; expected a path or a name");
-  const std::string wanted(name);
+  std::string wanted(name);
   if (path_exists(wanted)) return wanted;
   // A path that leads nowhere is not searched for elsewhere.
   const bool is_name = wanted.find('/') == std::string::npos && wanted != "..";

@@ -93,6 +93,7 @@ Result<std::string> resolve_target(const std::string& path) {
 Result<> SafetensorsWriter::write(const std::string& path) const {
   // Widest elements first, so that every tensor is aligned to its elements.
   std::vector<std::pair<std::string, const Entry*>> order;
+  order.reserve(entries_.size());
   for (const auto& [name, entry] : entries_) order.emplace_back(name, &entry);
   std::ranges::stable_sort(order, [](const auto& a, const auto& b) {
     return size_of(a.second->dtype) > size_of(b.second->dtype);

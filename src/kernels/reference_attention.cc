@@ -127,6 +127,7 @@ void reference_attention(const AttentionArgs& args, int num_sequences) {
       for (int head = 0; head < args.num_heads; ++head) {
         const int64_t offset = int64_t{head} * layout.head_dim;
         std::vector<AttentionState> leaves;
+        leaves.reserve(16);
         for (int leaf = 0; leaf < 16; ++leaf) {
           leaves.push_back(reference_attention_leaf(args, sequence, head / group,
                                                     args.q + row * args.q_stride + offset,

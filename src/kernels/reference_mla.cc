@@ -136,6 +136,7 @@ void reference_mla(const MlaArgs& args, int num_sequences) {
         const MlaQuery query{args.q + row * args.q_stride + int64_t{head} * width,
                              sequence.num_computed + token, row};
         std::vector<AttentionState> leaves;
+        leaves.reserve(16);
         for (int leaf = 0; leaf < 16; ++leaf) {
           leaves.push_back(reference_mla_leaf(args, sequence, query, leaf));
         }

@@ -72,8 +72,8 @@ TEST(BlockTable, GivesItsBlocksBack) {
 TEST(BlockTable, RandomTablesNeverShareABlock) {
   BlockPool pool(64, 8);
   std::mt19937 random(7);
-  std::vector<std::unique_ptr<BlockTable>> tables;
-  for (int i = 0; i < 12; ++i) tables.push_back(std::make_unique<BlockTable>(pool));
+  std::vector<std::unique_ptr<BlockTable>> tables(12);
+  for (auto& table : tables) table = std::make_unique<BlockTable>(pool);
   for (int step = 0; step < 2000; ++step) {
     BlockTable& table = *tables[random() % tables.size()];
     if (random() % 3 == 0) {

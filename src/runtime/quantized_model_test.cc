@@ -39,8 +39,8 @@ class QuantizedModel : public ::testing::TestWithParam<Case> {
     auto loaded = load_model(model.path(), engine, progress);
     EXPECT_TRUE(loaded) << loaded.error().message;
     if (!loaded) return {};
-    std::vector<int32_t> prompt;
-    for (int32_t i = 0; i < 40; ++i) prompt.push_back(2 + i * 7 % 300);
+    std::vector<int32_t> prompt(40);
+    for (int32_t i = 0; i < 40; ++i) prompt[static_cast<size_t>(i)] = 2 + i * 7 % 300;
     auto results = run_batch_forward(*loaded->runner, {prompt}, {}, progress);
     EXPECT_TRUE(results) << results.error().message;
     return results ? results->front().logits : std::vector<float>{};

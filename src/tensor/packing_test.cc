@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <bit>
 #include <random>
 
 #include "tensor/dtype.h"
@@ -18,7 +18,7 @@ std::vector<std::byte> random_bytes(int64_t count, std::mt19937& random) {
 }
 
 bool same_value(float a, float b) {
-  return (a != a && b != b) || std::memcmp(&a, &b, sizeof(a)) == 0;
+  return (a != a && b != b) || std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
 }
 
 class PackingFormats : public testing::TestWithParam<int> {
@@ -67,8 +67,8 @@ TEST_P(PackingFormats, SourcesAreConcatenatedAndRowsChosen) {
   const int64_t row_size = row_bytes(format(), k);
   const std::vector<std::byte> first = random_bytes(21 * row_size, random);
   const std::vector<std::byte> second = random_bytes(9 * row_size, random);
-  std::vector<int64_t> rows;
-  for (int64_t i = 0; i < 13; ++i) rows.push_back((i * 5 + 3) % 21);
+  std::vector<int64_t> rows(13);
+  for (int64_t i = 0; i < 13; ++i) rows[static_cast<size_t>(i)] = (i * 5 + 3) % 21;
   const std::vector<PackSource> sources = {{format(), first.data(), 13, rows.data()},
                                            {format(), second.data(), 0},
                                            {format(), second.data(), 9}};

@@ -205,6 +205,7 @@ void dequantize_block(WeightFormat format, const FormatInfo& facts, const std::b
     const uint8_t* group_codes = codes + g * facts.group;
     float* group_dst = dst + g * facts.group;
     for (int i = 0; i < facts.group; ++i) {
+      // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): all codes are unpacked
       group_dst[i] = scales[g] * static_cast<float>(group_codes[i] - facts.offset);
     }
     if (!facts.has_min) continue;
@@ -260,9 +261,9 @@ void unpack_row(WeightFormat format, const std::byte* src, int64_t n, uint8_t* c
   const int groups = facts.block / facts.group;
   for (int64_t block = 0; block < n / facts.block; ++block) {
     const int64_t group = block * groups;
-    unpack_block(
-        format, src + block * facts.bytes,
-        {codes + block * facts.block, scales + group, facts.has_min ? mins + group : nullptr});
+    unpack_block(format, src + block * facts.bytes,
+                 {codes + block * facts.block, scales + group, mins});
+    if (facts.has_min) mins += groups;  // may be null otherwise
   }
 }
 

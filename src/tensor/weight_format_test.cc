@@ -17,6 +17,7 @@ namespace {
 
 std::vector<WeightFormat> all_formats() {
   std::vector<WeightFormat> formats;
+  formats.reserve(kNumWeightFormats);
   for (int i = 0; i < kNumWeightFormats; ++i) formats.push_back(static_cast<WeightFormat>(i));
   return formats;
 }

@@ -90,7 +90,7 @@ TEST(ChatTemplate, GivesTheGoldenTextAndIds) {
   }
 }
 
-Result<std::string> render(const std::string& source, ChatRequest request = {}) {
+Result<std::string> render(const std::string& source, const ChatRequest& request = {}) {
   const auto chat_template = ChatTemplate::compile(source);
   if (!chat_template) return std::unexpected(chat_template.error());
   return chat_template->render(request);
@@ -158,11 +158,18 @@ TEST(ChatTemplate, PrintsAndBehavesAsPython) {
   }
 }
 
+// Whether there is a text or an error, the process lives on.
+void expect_an_end(const std::string& source) {
+  const auto rendered = render(source);
+  EXPECT_TRUE(rendered || !rendered.error().message.empty()) << source.substr(0, 30);
+}
+
 TEST(ChatTemplate, HostileTemplatesEndWithAnError) {
+  constexpr const char* kDoubling =
+      "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}"
+      "{% endfor %}{{ ns.x }}";
   for (const char* source :
-       {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-        "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}"
-        "{% endfor %}{{ ns.x }}",
+       {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", kDoubling,
         "{{ 'a' * 99999999 * 99999999 }}", "{{ range(999999999) | list | length }}",
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ '%999999999d' | format(1) }}"}) {
     EXPECT_FALSE(render(source)) << source;
@@ -183,7 +190,7 @@ TEST(ChatTemplate, HostileTemplatesEndWithAnError) {
         "{{ 1" + many("|string", 70000) + " }}", "{{ a" + many("[0]", 150000) + " }}",
         "{{ 1" + many(" and 1", 80000) + " }}", "{{ a" + many("()", 200000) + " }}",
         "{% if x %}" + many("{% elif x %}", 40000) + "{% endif %}"}) {
-    (void)render(source);
+    expect_an_end(source);
   }
 }
 
@@ -203,7 +210,7 @@ TEST(ChatTemplate, DeepValuesDoNotOverflowTheStack) {
   }
   for (const char* use : {"{{ ns.x ~ '' }}", "{{ ns.x == [ns.x] }}", "{{ [ns.x] | join }}",
                           "{{ [ns.x, [ns.x]] | unique | list | length }}", "{{ ns.x | pprint }}"}) {
-    (void)render(deep(200) + use);
+    expect_an_end(deep(200) + use);
   }
 }
 

@@ -61,6 +61,7 @@ inline void put_gptq(ChangedModel& model, const std::string& module, const Codes
       scales[static_cast<size_t>(g * m.n + o)] = f32_to_f16(m.scales[at]);
     }
   }
+  g_idx.reserve(static_cast<size_t>(m.k));
   for (int64_t i = 0; i < m.k; ++i) g_idx.push_back(static_cast<int32_t>(i / kGroup));
   model.tensors.erase(module + ".weight");
   model.set(module + ".qweight", DType::kI32, {m.k / 8, m.n}, qweight);
