@@ -1,8 +1,9 @@
 #include "base/buffer.h"
 
+#include <sys/mman.h>
+
 #include <cerrno>
 #include <cstring>
-#include <sys/mman.h>
 
 namespace millrace {
 

@@ -2,10 +2,10 @@
 // Never for input: hostile files, configurations and requests are Result errors (error.h).
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <cstdlib>
-
-#include <fmt/format.h>
 
 namespace millrace::internal {
 
@@ -18,9 +18,9 @@ namespace millrace::internal {
 
 }  // namespace millrace::internal
 
-#define MR_CHECK(cond, ...)                                                              \
-  do {                                                                                   \
-    if (!(cond)) [[unlikely]]                                                            \
-      ::millrace::internal::check_failed(__FILE__, __LINE__, #cond,                      \
-                                         ::fmt::format("" __VA_ARGS__));                 \
+#define MR_CHECK(cond, ...)                                              \
+  do {                                                                   \
+    if (!(cond)) [[unlikely]]                                            \
+      ::millrace::internal::check_failed(__FILE__, __LINE__, #cond,      \
+                                         ::fmt::format("" __VA_ARGS__)); \
   } while (0)

@@ -4,11 +4,11 @@
 // MR_CHECK (check.h) is for our own bugs only.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <expected>
 #include <string>
 #include <utility>
-
-#include <fmt/format.h>
 
 namespace millrace {
 
@@ -37,16 +37,16 @@ inline std::unexpected<Error> fail_in(std::string_view where, const Error& error
 #define MR_CONCAT(a, b) MR_CONCAT_INNER(a, b)
 
 // Returns the error of a Result<void> expression to the caller, if it holds one.
-#define MR_TRY(expr)                                                         \
-  do {                                                                       \
-    auto&& mr_result_ = (expr);                                              \
+#define MR_TRY(expr)                                                        \
+  do {                                                                      \
+    auto&& mr_result_ = (expr);                                             \
     if (!mr_result_) return std::unexpected(std::move(mr_result_).error()); \
   } while (0)
 
 // Declares `decl` from the value of a Result expression, or returns its error to the caller:
 // MR_ASSIGN(auto file, MappedFile::open(path));
 #define MR_ASSIGN(decl, expr) MR_ASSIGN_IMPL(MR_CONCAT(mr_result_, __LINE__), decl, expr)
-#define MR_ASSIGN_IMPL(name, decl, expr)                        \
-  auto name = (expr);                                           \
+#define MR_ASSIGN_IMPL(name, decl, expr)                      \
+  auto name = (expr);                                         \
   if (!name) return std::unexpected(std::move(name).error()); \
   decl = std::move(*name)

@@ -2,10 +2,10 @@
 // dropped. Thread-safe; a line is written in one piece.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <string_view>
 #include <utility>
-
-#include <fmt/format.h>
 
 namespace millrace::log {
 

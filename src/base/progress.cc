@@ -1,10 +1,10 @@
 #include "base/progress.h"
 
-#include <algorithm>
-#include <cstdio>
+#include <fmt/format.h>
 #include <unistd.h>
 
-#include <fmt/format.h>
+#include <algorithm>
+#include <cstdio>
 
 #include "base/env.h"
 

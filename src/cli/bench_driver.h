@@ -25,7 +25,7 @@ struct StepProfile {
 struct BenchRun {
   double seconds = 0;
   int64_t tokens = 0;
-  StepCost cost;  // of all its steps
+  StepCost cost;                               // of all its steps
   std::map<std::string, StepProfile> profile;  // by label; empty unless asked for
 };
 

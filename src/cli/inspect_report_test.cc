@@ -90,7 +90,8 @@ TEST(InspectReport, SaysWhatAConfigurationAloneTells) {
   EXPECT_FALSE(to_json(*alone).contains("weights_in_memory_bytes"));
   const std::string text = to_text(*alone);
   EXPECT_NE(text.find("There are no weights here"), std::string::npos) << text;
-  EXPECT_NE(text.find("published in         bfloat16\nweights in memory    BF16 "), std::string::npos)
+  EXPECT_NE(text.find("published in         bfloat16\nweights in memory    BF16 "),
+            std::string::npos)
       << text;
 }
 

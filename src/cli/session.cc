@@ -60,9 +60,10 @@ Result<std::unique_ptr<Session>> Session::open(const std::string& model,
   session->text_ = std::make_unique<TextModel>(std::move(*opened));
   const int64_t tokens = session->text_->tokenizer().vocabulary_size();
   if (tokens > session->model_.config.vocab_size) {
-    log::warning("{}: the tokenizer has {} tokens, the model's embedding {} rows: they may not "
-                 "belong together, and text with the tokens beyond fails",
-                 path, tokens, session->model_.config.vocab_size);
+    log::warning(
+        "{}: the tokenizer has {} tokens, the model's embedding {} rows: they may not "
+        "belong together, and text with the tokens beyond fails",
+        path, tokens, session->model_.config.vocab_size);
   }
   auto defaults = default_sampling_params(session->model_.generation_config);
   if (!defaults) return fail("{}: generation_config.json: {}", path, defaults.error().message);

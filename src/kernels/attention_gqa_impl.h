@@ -46,7 +46,7 @@ struct Batch {
   int num_tiles = 0;
   int counts[kAttentionTiles][kRows];  // entries that a row sees; never fewer for a later row
   float c[kAttentionTiles][16];        // factors of the sums before the tile, lane r: row r
-  uint32_t rescale = 0;          // bit t: some factor of tile t is not 1
+  uint32_t rescale = 0;                // bit t: some factor of tile t is not 1
   float m[kAttentionTiles][16];        // running maxima after the tile
   float l[kAttentionTiles][16];        // of the leaf that the tile closes
 };

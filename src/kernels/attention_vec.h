@@ -1,6 +1,6 @@
 // Vectors of the attention kernels: Wide, as many lanes as one register has (so that tiles of
-// accumulators stay in registers), and reductions of many rows at once. For files of one instruction
-// set only, like simd.h.
+// accumulators stay in registers), and reductions of many rows at once. For files of one
+// instruction set only, like simd.h.
 #pragma once
 
 #include "kernels/simd_math.h"
@@ -9,7 +9,8 @@ namespace millrace {
 namespace {
 
 // MR_UNROLL(n): the loop must be unrolled, so that arrays of vectors become registers. Not in the
-// portable build, whose vectors are arrays anyway: unrolling them would only make it slow to compile.
+// portable build, whose vectors are arrays anyway: unrolling them would only make it slow to
+// compile.
 #if defined(__AVX2__)
 #define MR_PRAGMA(text) _Pragma(#text)
 #define MR_UNROLL(n) MR_PRAGMA(GCC unroll n)
@@ -56,15 +57,16 @@ MR_INLINE Wide wide_mul(Wide a, Wide b) { return mul(a, b); }
 
 #endif
 
-// Asks for a cache line of a tile in the second-level cache. Tiles of a few KB are too short for the
-// hardware's prefetcher, and prefetches into the first level are bound by its few miss buffers: on
-// Zen 4 a core reads 10 GB/s with either, 17 with these.
+// Asks for a cache line of a tile in the second-level cache. Tiles of a few KB are too short for
+// the hardware's prefetcher, and prefetches into the first level are bound by its few miss buffers:
+// on Zen 4 a core reads 10 GB/s with either, 17 with these.
 MR_INLINE void prefetch_tile(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 // Lanes 0, 2, 4, ... of a, then of b; and lanes 1, 3, 5, ...
 MR_INLINE void unzip(V16 a, V16 b, V16& even, V16& odd) {
 #if defined(__AVX512F__)
-  const __m512i evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const __m512i evens =
+      _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   const __m512i odds = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
   even = {_mm512_permutex2var_ps(a.v, evens, b.v)};
   odd = {_mm512_permutex2var_ps(a.v, odds, b.v)};
@@ -97,19 +99,19 @@ struct MaxLanes {
   MR_INLINE V16 operator()(V16 a, V16 b) const { return max(a, b); }
 };
 
-// Reduces the 16 lanes of each of kRows <= 16 rows by the tree of numerics.md: lane r of the result is
-// row r's. Lanes from kRows on hold anything.
+// Reduces the 16 lanes of each of kRows <= 16 rows by the tree of numerics.md: lane r of the result
+// is row r's. Lanes from kRows on hold anything.
 template <int kRows, typename Op>
 MR_INLINE V16 reduce_rows(const V16* rows, Op op) {
   V16 level[16];
-MR_UNROLL(16)
+  MR_UNROLL(16)
   for (int i = 0; i < kRows; ++i) level[i] = rows[i];
   // Each step halves the lanes of a row and puts two rows into one vector.
-MR_UNROLL(4)
+  MR_UNROLL(4)
   for (int step = 1; step <= 4; ++step) {
     const int count = (kRows + (1 << step) - 1) >> step;
     const int before = (kRows + (1 << (step - 1)) - 1) >> (step - 1);
-MR_UNROLL(8)
+    MR_UNROLL(8)
     for (int i = 0; i < count; ++i) {
       V16 even, odd;
       unzip(level[2 * i], level[2 * i + 1 < before ? 2 * i + 1 : 2 * i], even, odd);

@@ -41,8 +41,7 @@ MR_INLINE V16 round_to_f16(V16 a) {
 }
 // E4M3 codes as halves of the same bits: their value / 256, exactly. (Not for codes that are NaN.)
 MR_INLINE V16 load_e4m3_over_256(const uint8_t* p) {
-  const __m256i words =
-      _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i words = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   return {_mm512_cvtph_ps(_mm256_and_si256(_mm256_slli_epi16(words, 7),
                                            _mm256_set1_epi16(static_cast<int16_t>(0xbfff))))};
 }

@@ -1,5 +1,5 @@
-// The functions of math.h and dtype.h over V16, equal to them bit by bit in every lane. For files of
-// one instruction set only, like simd.h.
+// The functions of math.h and dtype.h over V16, equal to them bit by bit in every lane. For files
+// of one instruction set only, like simd.h.
 #pragma once
 
 #include "kernels/math_constants.h"

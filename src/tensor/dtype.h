@@ -1,4 +1,5 @@
-// Element types and their exact conversions to fp32; rounding from fp32 is to nearest, ties to even.
+// Element types and their exact conversions to fp32; rounding from fp32 is to nearest, ties to
+// even.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,5 @@
-// The sixteen-leaf rule: how an axis that ranks may share is cut (numerics.md, "Leaves and shards").
+// The sixteen-leaf rule: how an axis that ranks may share is cut (numerics.md, "Leaves and
+// shards").
 #pragma once
 
 #include <array>
