@@ -150,7 +150,10 @@ IndexRange pack_item(const IndexerArgs& args, const IndexItem& item, int first, 
   range.num_tokens = item.num_tokens - first;
   range.block_table = sequence.block_table;
   range.begin = item.position_begin;
-  prefetch_first_keys(args.cache, range.block_table, item.position_begin, item.position_end);
+  // What the last token sees: the block table may end there.
+  const int64_t seen = sequence.num_computed + item.token_begin + item.num_tokens;
+  const int64_t end = seen < item.position_end ? seen : item.position_end;
+  prefetch_first_keys(args.cache, range.block_table, item.position_begin, end);
   for (int i = 0; i < range.num_tokens; ++i) {
     const int64_t token = item.token_begin + first + i;
     queries[i] = pack_query(args, sequence.query_start + token, sizes, scratch + i * sizes.query);

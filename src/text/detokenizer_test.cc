@@ -42,10 +42,14 @@ TEST(Detokenizer, ObeysTheLawsOnTheGoldenStreams) {
       EXPECT_TRUE(is_whole_utf8(delta)) << name;
       joined += delta;
       EXPECT_LE(count_replacements(joined), count_replacements(text)) << name;
-      if (row.value("incomplete_tail", false)) EXPECT_EQ(count_replacements(delta), 0u) << name;
+      if (row.value("incomplete_tail", false)) {
+        EXPECT_EQ(count_replacements(delta), 0u) << name;
+      }
     }
     const std::string tail = detokenizer.flush();
-    if (row.value("incomplete_tail", false)) EXPECT_EQ(tail, kReplacement) << name;
+    if (row.value("incomplete_tail", false)) {
+      EXPECT_EQ(tail, kReplacement) << name;
+    }
     EXPECT_EQ(joined + tail, text) << name << " (" << kind << ")";
   }
 }
