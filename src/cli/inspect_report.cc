@@ -81,10 +81,6 @@ nlohmann::ordered_json rope_json(const RopeConfig& rope) {
           {"frequency_divisors", rope.freq_divisors.size()}};
 }
 
-}  // namespace
-
-namespace {
-
 void describe_weights(const Checkpoint& checkpoint, InspectReport& report) {
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     const int64_t parameters = num_parameters(tensor);

@@ -150,15 +150,16 @@ IndexRange pack_item(const IndexerArgs& args, const IndexItem& item, int first, 
   range.num_tokens = item.num_tokens - first;
   range.block_table = sequence.block_table;
   range.begin = item.position_begin;
-  // What the last token sees: the block table may end there.
-  const int64_t seen = sequence.num_computed + item.token_begin + item.num_tokens;
-  const int64_t end = seen < item.position_end ? seen : item.position_end;
-  prefetch_first_keys(args.cache, range.block_table, item.position_begin, end);
+  const int64_t first_token = item.token_begin + first;
   for (int i = 0; i < range.num_tokens; ++i) {
-    const int64_t token = item.token_begin + first + i;
-    queries[i] = pack_query(args, sequence.query_start + token, sizes, scratch + i * sizes.query);
-    const int64_t visible = sequence.num_computed + token + 1;
+    const int64_t visible = sequence.num_computed + first_token + i + 1;
     range.end[i] = visible < item.position_end ? visible : item.position_end;
+  }
+  // No further: the block table may end there.
+  prefetch_first_keys(args.cache, range.block_table, range.begin, range.end[range.num_tokens - 1]);
+  for (int i = 0; i < range.num_tokens; ++i) {
+    queries[i] = pack_query(args, sequence.query_start + first_token + i, sizes,
+                            scratch + i * sizes.query);
   }
   return range;
 }
@@ -192,8 +193,7 @@ void run_item(const IndexerArgs& args, const IndexItem& item, std::byte* scratch
       write_candidates(best[i], args.workspace + item.workspace_offset);
     } else {
       const int64_t row = sequence.query_start + item.token_begin + first + i;
-      const int64_t visible = sequence.num_computed + item.token_begin + first + i + 1;
-      select_best(best[i], visible, selection_row(args, row));
+      select_best(best[i], range.end[i], selection_row(args, row));
     }
   }
 }

@@ -205,18 +205,18 @@ template <DType kDType, int kGroups>
   V16 sums[kGroups];
   MR_UNROLL(2)
   for (int g = 0; g < kGroups; ++g) sums[g] = zero();
-  const int64_t blocks = (query.num_heads + kIndexHeads - 1) / kIndexHeads;
-  const int64_t ahead_step = (ahead_bytes / blocks + 63) / 64 * 64;
-  int64_t asked = 0;
   for (int head = 0; head < query.num_heads; head += kIndexHeads) {
+    const int block = head / kIndexHeads;
     if constexpr (kDType == DType::kI8) {
       // A group ahead in each of the first blocks; later ones ask for what is there already.
-      const int block = head / kIndexHeads;
       const bool asks = ahead_bytes > 0 && block < kIndexGroups;
       add_int8_block<kGroups>(query, head, asks ? ahead[block].keys : groups[0].keys, groups, sums);
     } else {
-      for (int64_t end = asked + ahead_step; asked < end && asked < ahead_bytes; asked += 64) {
-        for (const IndexGroup& group : ahead) prefetch_level2(group.keys + asked);
+      const int64_t blocks = (query.num_heads + kIndexHeads - 1) / kIndexHeads;
+      const int64_t share = (ahead_bytes / blocks + 63) / 64 * 64;
+      const int64_t end = (block + 1) * share < ahead_bytes ? (block + 1) * share : ahead_bytes;
+      for (int64_t at = block * share; at < end; at += 64) {
+        for (const IndexGroup& group : ahead) prefetch_level2(group.keys + at);
       }
       add_float_block<kDType, kGroups>(query, head, groups, sums);
     }
