@@ -45,6 +45,7 @@ class Row:
     depth: int = 0
     sequences: int = 1
     numeric_class: str = "f32"
+    cache: str = "auto"  # Millrace's; llama.cpp's is f16
     peer_model: str = ""  # llama.cpp's file, if it is another
     most_runs: int = 0  # 0: as many as --runs says
     own_row: str = ""  # Millrace is held to own_bar times its own speed in this row, too
@@ -65,17 +66,25 @@ class Row:
 PREFILL_TOKENS, DECODE_TOKENS = 512, 64
 
 
-def sparse_rows(heads, bars):
+SPARSE_BARS = {("decode", 0): 1.9, ("decode", 4096): 3.3, ("decode", 16384): 4.5,
+               ("prefill", 0): 3.4, ("prefill", 4096): 5.5, ("prefill", 16384): 12}
+
+
+def sparse_rows(heads, bars, numeric_class="f32"):
     """The rows of a model with sparse attention; `bars` by measure and depth, None without bars.
 
     Deep rows have fewer runs: to fill Millrace's cache takes longer than to measure.
     """
-    def row(measure, depth, most_runs=0, **own):
-        name = f"glm-{heads}-{measure}" + (f"-{depth}" if depth else "")
-        bar = bars and bars.get((measure, depth))
-        return Row(name, make_glm_dsa.name_of(heads), measure, bar, depth, most_runs=most_runs, **own)
+    prefix = f"glm-{heads}" if numeric_class == "f32" else f"glm-{heads}-{numeric_class}"
+    cache = "auto" if numeric_class == "f32" else numeric_class
 
-    own = {"own_row": f"glm-{heads}-decode-4096", "own_bar": 0.75} if bars else {}
+    def row(measure, depth, most_runs=0, **own):
+        name = f"{prefix}-{measure}" + (f"-{depth}" if depth else "")
+        bar = bars and bars.get((measure, depth))
+        return Row(name, make_glm_dsa.name_of(heads), measure, bar, depth, most_runs=most_runs,
+                   numeric_class=numeric_class, cache=cache, **own)
+
+    own = {"own_row": f"{prefix}-decode-4096", "own_bar": 0.75} if bars else {}
     return [row("decode", 0), row("decode", 4096), row("decode", 16384, 3), row("decode", 32768, 2, **own),
             row("prefill", 0), row("prefill", 4096), row("prefill", 16384, 3)]
 
@@ -95,9 +104,10 @@ ROWS = [
     Row("1b-q8_0-decode", "llama-1b-q8_0", "decode", 1.7),
     Row("q8_0-decode-16", "smollm2-q8_0", "decode", 3.0, sequences=16),
     Row("1b-q4_0-decode-16", "llama-1b-q4_0", "decode", 2.4, sequences=16),
-    *sparse_rows(16, {("decode", 0): 1.9, ("decode", 4096): 3.3, ("decode", 16384): 4.5,
-                      ("prefill", 0): 3.4, ("prefill", 4096): 5.5, ("prefill", 16384): 12}),
+    *sparse_rows(16, SPARSE_BARS),
+    *sparse_rows(16, SPARSE_BARS, "bf16"),
     *sparse_rows(64, None),
+    *sparse_rows(64, None, "bf16"),
 ]
 FAR_BEHIND = 0.8  # of llama.cpp's fastest way in the first run
 MOST_OTHER_WORK = 0.05  # of the processors
@@ -139,7 +149,7 @@ class Millrace:
         self.command = [settings.millrace, "bench", settings.model_path(row.model),
                         "-p", PREFILL_TOKENS if prefill else 0, "-n", 0 if prefill else DECODE_TOKENS,
                         "-d", row.depth, "-b", row.sequences, "-t", settings.threads, "-r", 1,
-                        "--numeric-class", row.numeric_class, "--json"]
+                        "--numeric-class", row.numeric_class, "--kv-cache-dtype", row.cache, "--json"]
 
     def run(self):
         results = json.loads(peer_setup.run_process(self.command)[0])

@@ -27,6 +27,7 @@ constexpr int kRope = 64;
 struct Options : Settings {
   DType cache = DType::kF16;
   int heads = 0;  // 0: 16 and 64
+  bool bf16_class = false;
 };
 
 struct Shape {
@@ -81,6 +82,10 @@ class Workload {
   }
 
  private:
+  const MlaKernels& kernels() const {
+    return mla_kernels(options_.isa, options_.bf16_class, args_.cache);
+  }
+
   void fill(std::mt19937& generator) {
     std::normal_distribution<float> normal(0.0f, 1.0f);
     std::vector<float> row(4 * (kLatent + kRope));
@@ -88,7 +93,7 @@ class Workload {
     const int64_t positions = static_cast<int64_t>(table_.size()) * 16;
     for (int64_t slot = 0; slot < positions; ++slot) {
       const float* x = row.data() + slot * 7 % (3 * (kLatent + kRope));
-      mla_kernels(options_.isa).write({x, 0, x + kLatent, 0, &slot, args_.cache}, 0, 1);
+      kernels().write({x, 0, x + kLatent, 0, &slot, args_.cache}, 0, 1);
     }
     for (int t = 0; t < shape_.tokens; ++t) pairs_ += shape_.history + t + 1;
   }
@@ -115,7 +120,7 @@ class Workload {
   }
 
   void run_items(int thread) {
-    const MlaKernels& kernels = mla_kernels(options_.isa);
+    const MlaKernels& kernels = this->kernels();
     std::byte* scratch = scratch_.data() + thread * scratch_stride_;
     MlaItem item;
     item.num_heads = shape_.num_heads;
@@ -165,9 +170,14 @@ void show(const Options& options, const char* name, const Shape& shape, double p
 }
 
 void run(const Options& options) {
-  const double peak = fma_peak(options);
-  std::printf("%d threads, %s, cache %s; FMA peak %.1f G/s\n", options.threads,
-              mla_kernels(options.isa).name, std::string(name_of(options.cache)).c_str(),
+  MlaLayerView cache;
+  cache.dtype = options.cache;
+  cache.latent = kLatent;
+  cache.rope = kRope;
+  const double peak = options.bf16_class ? bf16_peak(options) : fma_peak(options);
+  std::printf("%d threads, %s, cache %s; %s peak %.1f G/s\n", options.threads,
+              mla_kernels(options.isa, options.bf16_class, cache).name,
+              std::string(name_of(options.cache)).c_str(), options.bf16_class ? "bf16" : "FMA",
               peak * 1e-9);
   for (const int heads : {16, 64}) {
     if (options.heads != 0 && options.heads != heads) continue;
@@ -201,9 +211,21 @@ int main(int argc, char** argv) {
   bench::add_seconds(app, options);
   bench::add_dtype(app, "--cache", options.cache,
                    {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}, "Cache of latents");
+  app.add_flag(
+      "--bf16-class", options.bf16_class,
+      "Numeric class bf16, against the peak of bf16 dot products; takes --cache bf16 and a "
+      "CPU that has them");
   app.add_option("--heads", options.heads, "Only shapes of this many heads")
       ->check(CLI::IsMember({16, 64}));
   if (const auto exit_code = bench::parse(app, argc, argv)) return *exit_code;
+  const bool has_dots =
+      millrace::detect_cpu_features().avx512_bf16 && options.isa == millrace::Isa::kAvx512Vnni;
+  if (options.bf16_class && (!has_dots || options.cache != DType::kBF16)) {
+    std::fprintf(stderr,
+                 "--bf16-class: takes --cache bf16, --isa avx512vnni and a CPU with bf16 dot "
+                 "products\n");
+    return 2;
+  }
   bench::run(options);
   return 0;
 }

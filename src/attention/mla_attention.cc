@@ -92,7 +92,7 @@ void MlaAttention::record_indexer(Program& program, const IndexOperands& operand
 }
 
 void MlaAttention::record(Program& program, const MlaRound& round, const MlaOperands& operands) {
-  const MlaKernels& kernels = mla_kernels(isa_);
+  const MlaKernels& kernels = mla_kernels(isa_, bf16_class_, operands.cache);
   const int64_t q_stride = int64_t{shape_.num_heads} * (shape_.latent + shape_.rope);
   const int64_t out_stride = int64_t{shape_.num_heads} * shape_.latent;
   // Items count rows from the batch's first token.

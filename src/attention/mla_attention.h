@@ -35,7 +35,9 @@ struct MlaOperands {
 
 class MlaAttention {
  public:
-  MlaAttention(const MlaShape& shape, Isa isa) : shape_(shape), isa_(isa) {}
+  // bf16_class: bf16 caches by bf16 dot products (mla_kernels).
+  MlaAttention(const MlaShape& shape, Isa isa, bool bf16_class)
+      : shape_(shape), isa_(isa), bf16_class_(bf16_class) {}
 
   // Cuts the step's work into items; to be called once per forward, before recording. The batch
   // must live until the program has run. Workspaces are kept and grow to the largest step; error:
@@ -55,6 +57,7 @@ class MlaAttention {
  private:
   MlaShape shape_;
   Isa isa_;
+  bool bf16_class_;
   const ForwardBatch* batch_ = nullptr;
   MlaPlan plan_;
   IndexPlan index_plan_;

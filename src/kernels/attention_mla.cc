@@ -8,6 +8,7 @@ extern const MlaKernels kMlaKernelsPortable;
 #if defined(__x86_64__)
 extern const MlaKernels kMlaKernelsAvx2;
 extern const MlaKernels kMlaKernelsAvx512;
+extern const MlaKernels kMlaKernelsAvx512Bf16;
 #endif
 
 int64_t mla_scratch_bytes(int64_t latent, int64_t rope, int num_heads) {
@@ -21,6 +22,17 @@ const MlaKernels& mla_kernels(Isa isa) {
 #endif
   static_cast<void>(isa);
   return kMlaKernelsPortable;
+}
+
+const MlaKernels& mla_kernels(Isa isa, bool bf16_class, const MlaLayerView& cache) {
+#if defined(__x86_64__)
+  if (bf16_class && cache.dtype == DType::kBF16 && (cache.latent + cache.rope) % 2 == 0) {
+    return kMlaKernelsAvx512Bf16;
+  }
+#endif
+  static_cast<void>(bf16_class);
+  static_cast<void>(cache);
+  return mla_kernels(isa);
 }
 
 }  // namespace millrace

@@ -84,7 +84,7 @@ struct MlaMerge {
 int64_t mla_scratch_bytes(int64_t latent, int64_t rope, int num_heads);
 
 struct MlaKernels {
-  const char* name;  // the build that it is: portable, avx2 or avx512
+  const char* name;  // the build that it is: portable, avx2, avx512 or avx512bf16
   void (*run_item)(const MlaArgs& args, const MlaItem& item, std::byte* scratch);
   void (*merge)(const MlaArgs& args, const MlaMerge& merge, std::byte* scratch);
   // Writes tokens [token_begin, token_end).
@@ -93,5 +93,10 @@ struct MlaKernels {
 
 // The kernels for `isa` (avx512vnni uses the avx512 build).
 const MlaKernels& mla_kernels(Isa isa);
+// The kernels to use with a cache of this type and these row widths. bf16_class: the numeric class
+// bf16 (needs CpuFeatures::avx512_bf16 and kAvx512Vnni), where bf16 rows of an even number of
+// elements are multiplied by bf16 dot products, with queries and weights rounded to bf16; run_item
+// is for such caches only then.
+const MlaKernels& mla_kernels(Isa isa, bool bf16_class, const MlaLayerView& cache);
 
 }  // namespace millrace

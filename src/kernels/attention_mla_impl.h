@@ -1,8 +1,8 @@
-// Absorbed latent attention over V16, compiled once per instruction set by attention_mla_<isa>.cc.
+// Absorbed latent attention over V16, for rows of any kind (attention_mla_tile_impl.h, Rows).
 // reference_mla.h is its plain form.
 //
 // Tiles of 16 entries are taken leaf by leaf. Of each:
-//   rows     expanded to fp32 once for all groups, while the first group's scores are computed; the
+//   rows     expanded once for all groups, while the first group's scores are computed; the
 //            next tile's rows are fetched meanwhile
 //   scores   chains of 16 entries side by side, heads in lanes
 //   softmax  every head in its lane: no sum over lanes
@@ -38,6 +38,7 @@ struct MlaView {
   int latent_blocks = 0;
   float* q = nullptr;  // [groups][width, padded][16]
   float* tiles = nullptr;
+  float* rows = nullptr;
   float* scores = nullptr;
   float* factors = nullptr;
   MlaRunning running[kMlaMostGroups];
@@ -46,7 +47,7 @@ struct MlaView {
 };
 
 MR_INLINE int64_t group_floats(const MlaView& view) {
-  return int64_t{view.latent_blocks} * kTileBlock;
+  return int64_t{view.latent_blocks} * kSquare;
 }
 
 void lay_out(const MlaLayerView& cache, int num_heads, std::byte* scratch, MlaView& view) {
@@ -59,6 +60,7 @@ void lay_out(const MlaLayerView& cache, int num_heads, std::byte* scratch, MlaVi
   float* base = reinterpret_cast<float*>(scratch);
   view.q = base + view.places.q;
   view.tiles = base + view.places.tiles;
+  view.rows = base + view.places.rows;
   view.scores = base + view.places.scores;
   view.factors = base + view.places.factors;
   for (int i = 0; i < kMlaNodes; ++i) {
@@ -71,22 +73,26 @@ MR_INLINE int heads_of_group(const MlaView& view, int group) {
   return left < kMlaLanes ? left : kMlaLanes;
 }
 
-// Heads side by side become lanes; absent ones are zero.
+// Heads side by side become lanes; absent ones are zero, and so are elements beyond the width, up
+// to a multiple of 32.
+template <typename Rows>
 void pack_queries(const float* heads, MlaView& view) {
-  const int blocks = (view.width + 15) / 16;
-  float* to = view.q;
+  const int blocks = (view.width + 31) / 32 * 2;
   for (int group = 0; group < view.groups; ++group) {
+    float* to = view.q + group * view.places.tile_floats;
     const float* first = heads + int64_t{group} * kMlaLanes * view.width;
     const int count = heads_of_group(view, group);
-    for (int block = 0; block < blocks; ++block, to += kTileBlock) {
+    for (int block = 0; block < blocks; ++block, to += Rows::kBlock) {
       const int elements = view.width - 16 * block;
       V16 rows[16];
       for (int h = 0; h < 16; ++h) {
         const float* from = first + int64_t{h} * view.width + 16 * block;
-        rows[h] = h >= count ? zero() : elements >= 16 ? load(from) : load_first(from, elements);
+        rows[h] = h >= count || elements <= 0 ? zero()
+                  : elements >= 16            ? load(from)
+                                              : load_first(from, elements);
       }
       transpose16(rows);
-      for (int d = 0; d < 16; ++d) store(to + d * kMlaLanes, rows[d]);
+      Rows::store_queries(to, rows);
     }
   }
 }
@@ -283,6 +289,7 @@ int push_leaf(MlaView& view, MlaMergeStep (*steps)[kMlaNodes]) {
 }
 
 // Adds the batch's weighted rows to the open leaf.
+template <typename Rows>
 void add_batch(MlaView& view, const MlaBatch& batch) {
   const float* open = batch.opens_leaf ? nullptr : view.nodes[view.num_nodes].acc;
   MlaMergeStep steps[kMlaMostGroups][kMlaNodes];
@@ -294,7 +301,7 @@ void add_batch(MlaView& view, const MlaBatch& batch) {
     MlaValues& v = values[group];
     v.tiles = view.tiles;
     v.tile_stride = view.places.tile_floats;
-    v.p = view.scores + group * kMlaTiles * kTileBlock;
+    v.p = view.scores + group * kMlaTiles * kSquare;
     v.c = view.factors + group * kMlaTiles * kMlaLanes;
     v.rescale = batch.rescale[group];
     v.counts = batch.counts;
@@ -305,30 +312,44 @@ void add_batch(MlaView& view, const MlaBatch& batch) {
     v.num_steps = num_steps;
   }
   for (int block = 0; block < view.latent_blocks; ++block) {
-    add_block<true>(values[0], block);
-    for (int group = 1; group < view.groups; ++group) add_block<false>(values[group], block);
+    add_block<Rows, true>(values[0], block);
+    for (int group = 1; group < view.groups; ++group) {
+      add_block<Rows, false>(values[group], block);
+    }
   }
 }
 
 // Rows, scores and weights of one tile, the next of the batch.
-template <DType kDType>
+template <typename Rows>
 void score_into_batch(const MlaArgs& args, const MlaTile& tile, const MlaTile& next, MlaView& view,
                       MlaBatch& batch) {
   const int t = batch.num_tiles++;
-  float* rows = view.tiles + t * view.places.tile_floats;
-  const Expander<kDType> expand(tile, next, view.latent, view.width, rows);
-  for (int i = 0; i < 16; ++i) expand.step(0, i);
+  float* values = view.tiles + t * view.places.tile_floats;
+  const typename Rows::Expander expand({.tile = tile,
+                                        .next = next,
+                                        .latent = view.latent,
+                                        .width = view.width,
+                                        .values = values,
+                                        .rows = view.rows});
+  expand.begin();
   for (int group = 0; group < view.groups; ++group) {
     const int64_t at = int64_t{group} * kMlaTiles + t;
-    const float* q = view.q + group * view.places.tile_floats;
-    float* scores = view.scores + at * kTileBlock;
+    const MlaScores scores{.tile = tile,
+                           .values = values,
+                           .rows = view.rows,
+                           .q = view.q + group * view.places.tile_floats,
+                           .latent = view.latent,
+                           .width = view.width,
+                           .scale = args.scale,
+                           .scores = view.scores + at * kSquare};
     if (group == 0) {
-      score_tile(q, view.width, rows, tile.count, args.scale, expand, scores);
+      Rows::score(scores, expand);
     } else {
-      score_tile(q, view.width, rows, tile.count, args.scale, NoExpander{}, scores);
+      Rows::score(scores, NoExpander{});
     }
-    const bool grown = weigh_tile(tile.count, tile.opens_leaf, scores,
+    const bool grown = weigh_tile(tile.count, tile.opens_leaf, scores.scores,
                                   view.factors + at * kMlaLanes, view.running[group]);
+    Rows::pack_weights(tile.count, scores.scores);
     if (grown && !tile.opens_leaf) batch.rescale[group] |= 1u << t;
   }
   batch.counts[t] = tile.count;
@@ -336,22 +357,22 @@ void score_into_batch(const MlaArgs& args, const MlaTile& tile, const MlaTile& n
 }
 
 // Asks for the rows of an item's first tile; later ones are asked for in time.
-template <DType kDType>
+template <typename Rows>
 void fetch_first(const MlaTile& tile, int width) {
-  const int bytes = width * element_bytes<kDType>();
+  const int bytes = width * Rows::kElementBytes;
   for (int i = 0; i < tile.count; ++i) {
     for (int at = 0; at < bytes; at += kCacheLine) prefetch_tile(tile.rows[i] + at);
   }
 }
 
-template <DType kDType>
-void run_typed(const MlaArgs& args, const MlaItem& item, MlaView& view) {
+template <typename Rows>
+void run_tiles(const MlaArgs& args, const MlaItem& item, MlaView& view) {
   MlaTileWalk walk(args, item);
   MlaTile tiles[2];
   walk.take(tiles[0]);
-  fetch_first<kDType>(tiles[0], view.width);
+  fetch_first<Rows>(tiles[0], view.width);
   const int64_t row = args.sequences[item.sequence].query_start + item.token;
-  pack_queries(args.q + row * args.q_stride + int64_t{item.head_begin} * view.width, view);
+  pack_queries<Rows>(args.q + row * args.q_stride + int64_t{item.head_begin} * view.width, view);
   int leaf = item.leaf_begin;
   for (int turn = 0; tiles[turn].count > 0;) {
     for (; leaf < tiles[turn].leaf; ++leaf) push_empty(view);
@@ -359,10 +380,10 @@ void run_typed(const MlaArgs& args, const MlaItem& item, MlaView& view) {
     batch.opens_leaf = tiles[turn].opens_leaf;
     while (batch.num_tiles < kMlaTiles && !batch.closes_leaf) {
       walk.take(tiles[turn ^ 1]);
-      score_into_batch<kDType>(args, tiles[turn], tiles[turn ^ 1], view, batch);
+      score_into_batch<Rows>(args, tiles[turn], tiles[turn ^ 1], view, batch);
       turn ^= 1;
     }
-    add_batch(view, batch);
+    add_batch<Rows>(view, batch);
     if (batch.closes_leaf) ++leaf;
   }
   for (; leaf < item.leaf_end; ++leaf) push_empty(view);
@@ -377,7 +398,7 @@ void write_heads(const MlaArgs& args, int64_t row, int head_begin, const MlaView
     // A token without any entry has no result: NaN.
     const V16 l = root.empty ? zero() : load(root.l[group]);
     const int count = heads_of_group(view, group);
-    for (int block = 0; block < view.latent_blocks; ++block, acc += kTileBlock) {
+    for (int block = 0; block < view.latent_blocks; ++block, acc += kSquare) {
       V16 rows[16];
       for (int d = 0; d < 16; ++d) rows[d] = (root.empty ? zero() : load(acc + d * 16)) / l;
       transpose16(rows);
@@ -413,23 +434,11 @@ void write_roots(const MlaArgs& args, const MlaItem& item, const MlaView& view) 
   }
 }
 
-void run_item(const MlaArgs& args, const MlaItem& item, std::byte* scratch) {
+template <typename Rows>
+void run_rows(const MlaArgs& args, const MlaItem& item, std::byte* scratch) {
   MlaView view;
   lay_out(args.cache, item.num_heads, scratch, view);
-  switch (args.cache.dtype) {
-    case DType::kF16:
-      run_typed<DType::kF16>(args, item, view);
-      break;
-    case DType::kBF16:
-      run_typed<DType::kBF16>(args, item, view);
-      break;
-    case DType::kI8:
-      run_typed<DType::kI8>(args, item, view);
-      break;
-    default:
-      run_typed<DType::kF32>(args, item, view);
-      break;
-  }
+  run_tiles<Rows>(args, item, view);
   if (item.leaf_end - item.leaf_begin == 16) {
     const int64_t row = args.sequences[item.sequence].query_start + item.token;
     write_heads(args, row, item.head_begin, view);
@@ -466,10 +475,6 @@ void merge_parts(const MlaArgs& args, const MlaMerge& merge, std::byte* scratch)
   }
   const int64_t row = args.sequences[merge.sequence].query_start + merge.token;
   write_heads(args, row, merge.head_begin, view);
-}
-
-constexpr MlaKernels make_mla_kernels(const char* name) {
-  return {name, run_item, merge_parts, write_mla_rows};
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "kernels/attention_mla_impl.h"
+#include "kernels/attention_mla_float_impl.h"
 
 namespace millrace {
 

@@ -19,8 +19,9 @@ inline constexpr int kMlaTiles = 4;
 struct MlaScratch {
   int64_t tile_floats = 0;  // of an expanded tile
   int64_t node_floats = 0;  // of a node's acc, all groups
-  int64_t q = 0;            // [groups][width, padded to 16][16]
+  int64_t q = 0;            // [groups][width, padded to 32][16]
   int64_t tiles = 0;        // [kMlaTiles][tile_floats]
+  int64_t rows = 0;         // [width, padded to 32][8]: of one tile, where scores do not read tiles
   int64_t scores = 0;       // [groups][kMlaTiles][16 entries][16]
   int64_t factors = 0;      // [groups][kMlaTiles][16]
   int64_t nodes = 0;        // [kMlaNodes][node_floats]
@@ -30,12 +31,13 @@ struct MlaScratch {
 [[gnu::always_inline]] inline constexpr MlaScratch mla_scratch(int64_t latent, int64_t rope,
                                                                int num_heads) {
   const int64_t groups = (num_heads + kMlaLanes - 1) / kMlaLanes;
-  const int64_t width = (latent + rope + 15) / 16 * 16;
+  const int64_t width = (latent + rope + 31) / 32 * 32;
   MlaScratch s;
   s.tile_floats = width * 16;
   s.node_floats = groups * ((latent + 15) / 16 * 16) * kMlaLanes;
   s.tiles = s.q + groups * width * kMlaLanes;
-  s.scores = s.tiles + kMlaTiles * s.tile_floats;
+  s.rows = s.tiles + kMlaTiles * s.tile_floats;
+  s.scores = s.rows + width * 8;
   s.factors = s.scores + groups * kMlaTiles * 16 * kMlaLanes;
   s.nodes = s.factors + groups * kMlaTiles * kMlaLanes;
   s.total = s.nodes + kMlaNodes * s.node_floats;

@@ -9,7 +9,12 @@
 #include <limits>
 #include <string>
 
+#include "base/cpu.h"
 #include "kernels/mla_test_cache.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 namespace millrace {
 namespace {
@@ -60,26 +65,52 @@ int first_difference(const std::vector<float>& a, const std::vector<float>& b) {
 
 void clear_output(MlaFixture& fixture) { std::ranges::fill(fixture.out, -7.0f); }
 
-std::vector<float> reference_output(MlaFixture& fixture) {
+std::vector<float> reference_output(MlaFixture& fixture, bool bf16_class = false) {
   clear_output(fixture);
-  reference_mla(fixture.args, static_cast<int>(fixture.sequences.size()));
+  reference_mla(fixture.args, static_cast<int>(fixture.sequences.size()), bf16_class);
   std::vector<float> expected = fixture.out;
   clear_output(fixture);
   return expected;
 }
 
-class AttentionMlaTest : public ::testing::TestWithParam<Isa> {
- protected:
-  const MlaKernels& kernels() const { return mla_kernels(GetParam()); }
+// The kernels of an instruction set, in either numeric class.
+struct MlaBuild {
+  Isa isa = Isa::kPortable;
+  bool bf16_class = false;
 
-  void expect_reference(const MlaCase& c, const std::vector<MlaCut>& cuts) {
+  std::string name() const { return std::string(name_of(isa)) + (bf16_class ? "_bf16_class" : ""); }
+};
+
+std::vector<MlaBuild> available_builds() {
+  const CpuFeatures features = detect_cpu_features();
+  std::vector<MlaBuild> builds;
+  for (const Isa isa : available_isas(features)) builds.push_back({isa});
+  if (features.avx512_bf16) builds.push_back({Isa::kAvx512Vnni, true});
+  return builds;
+}
+
+class AttentionMlaTest : public ::testing::TestWithParam<MlaBuild> {
+ protected:
+  const MlaKernels& kernels(const MlaLayerView& cache) const {
+    return mla_kernels(GetParam().isa, GetParam().bf16_class, cache);
+  }
+  bool bf16_class() const { return GetParam().bf16_class; }
+
+  // The cache types of a test; in the class bf16 the one that it is about.
+  std::vector<DType> cache_types(std::vector<DType> types) const {
+    return bf16_class() ? std::vector{DType::kBF16} : types;
+  }
+
+  void expect_reference(MlaCase c, const std::vector<MlaCut>& cuts) {
+    if (bf16_class()) c.cache_dtype = DType::kBF16;
     MlaFixture fixture(c);
-    const std::vector<float> expected = reference_output(fixture);
+    const MlaKernels& kernels = this->kernels(fixture.args.cache);
+    const std::vector<float> expected = reference_output(fixture, bf16_class());
     for (const MlaCut& cut : cuts) {
       clear_output(fixture);
-      run_cut(kernels(), fixture, cut);
+      run_cut(kernels, fixture, cut);
       ASSERT_EQ(first_difference(fixture.out, expected), -1)
-          << kernels().name << " latent " << c.latent << " rope " << c.rope << " heads "
+          << kernels.name << " latent " << c.latent << " rope " << c.rope << " heads "
           << c.num_heads << " cache " << name_of(c.cache_dtype) << " block " << c.block_size
           << " length " << c.lengths[0].first << "+" << c.lengths[0].second << " selected "
           << c.selected << " cut " << cut.heads << " heads, " << cut.parts << " parts";
@@ -87,17 +118,27 @@ class AttentionMlaTest : public ::testing::TestWithParam<Isa> {
   }
 };
 
-constexpr DType kCacheTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kI8};
+const std::vector<DType> kCacheTypes = {DType::kF32, DType::kF16, DType::kBF16, DType::kI8};
 
 TEST_P(AttentionMlaTest, RunsTheBuildThatWasAskedFor) {
-  const std::string_view expected = GetParam() == Isa::kAvx512Vnni ? "avx512" : name_of(GetParam());
-  EXPECT_EQ(kernels().name, expected);
+  const Isa isa = GetParam().isa;
+  const std::string_view in_f32 = isa == Isa::kAvx512Vnni ? "avx512" : name_of(isa);
+  for (const DType dtype : kCacheTypes) {
+    MlaLayerView cache;
+    cache.dtype = dtype;
+    cache.latent = 64;
+    cache.rope = 16;
+    const bool dots = bf16_class() && dtype == DType::kBF16;
+    EXPECT_EQ(kernels(cache).name, dots ? "avx512bf16" : in_f32) << name_of(dtype);
+    cache.rope = 15;  // pairs would not come out even
+    EXPECT_EQ(kernels(cache).name, in_f32) << name_of(dtype);
+  }
 }
 
 TEST_P(AttentionMlaTest, ShapesAndCacheTypes) {
-  for (const auto& [latent, rope] : {std::pair{64, 16}, {96, 64}, {40, 8}, {7, 3}}) {
+  for (const auto& [latent, rope] : {std::pair{64, 16}, {96, 64}, {40, 8}, {64, 32}, {7, 3}}) {
     for (const int heads : {1, 4, 16, 20}) {
-      for (const DType cache : kCacheTypes) {
+      for (const DType cache : cache_types(kCacheTypes)) {
         const MlaCase c{.latent = latent,
                         .rope = rope,
                         .num_heads = heads,
@@ -112,7 +153,7 @@ TEST_P(AttentionMlaTest, ShapesAndCacheTypes) {
 }
 
 TEST_P(AttentionMlaTest, FullSizeOfLatentAndHeads) {
-  for (const DType cache : {DType::kF16, DType::kI8}) {
+  for (const DType cache : cache_types({DType::kF16, DType::kI8})) {
     const MlaCase c{.latent = 512,
                     .rope = 64,
                     .num_heads = 64,
@@ -161,14 +202,19 @@ TEST_P(AttentionMlaTest, LargeScoresMoveTheMaximum) {
 
 // Chunks of one prompt give what the whole prompt gives, and so does a selection of everything.
 TEST_P(AttentionMlaTest, ChunksAndSelectionsOfAllAreEqualToTheWhole) {
-  const MlaCase c{.latent = 32, .rope = 16, .num_heads = 3, .lengths = {{0, 300}}};
+  const MlaCase c{.latent = 32,
+                  .rope = 16,
+                  .num_heads = 3,
+                  .cache_dtype = bf16_class() ? DType::kBF16 : DType::kF16,
+                  .lengths = {{0, 300}}};
   MlaFixture fixture(c);
-  run_cut(kernels(), fixture, {});
+  const MlaKernels& kernels = this->kernels(fixture.args.cache);
+  run_cut(kernels, fixture, {});
   const std::vector<float> whole = fixture.out;
-  EXPECT_EQ(first_difference(whole, reference_output(fixture)), -1);
+  EXPECT_EQ(first_difference(whole, reference_output(fixture, bf16_class())), -1);
   fixture.select(300);
   clear_output(fixture);
-  run_cut(kernels(), fixture, {});
+  run_cut(kernels, fixture, {});
   EXPECT_EQ(first_difference(fixture.out, whole), -1);
   fixture.args.selection = {};
   std::vector<AttentionSequence> chunks;
@@ -178,14 +224,14 @@ TEST_P(AttentionMlaTest, ChunksAndSelectionsOfAllAreEqualToTheWhole) {
   fixture.sequences = chunks;
   fixture.args.sequences = fixture.sequences.data();
   clear_output(fixture);
-  run_cut(kernels(), fixture, {16, 2});
+  run_cut(kernels, fixture, {16, 2});
   EXPECT_EQ(first_difference(fixture.out, whole), -1);
 }
 
 TEST_P(AttentionMlaTest, WritesWhatTheReferenceWrites) {
   const float inf = std::numeric_limits<float>::infinity();
   constexpr int kTokens = 9;
-  for (const DType dtype : kCacheTypes) {
+  for (const DType dtype : cache_types(kCacheTypes)) {
     for (const auto& [latent, rope] : {std::pair{64, 16}, {37, 5}}) {
       MlaLayout layout;
       layout.dtype = dtype;
@@ -216,20 +262,19 @@ TEST_P(AttentionMlaTest, WritesWhatTheReferenceWrites) {
       const auto expected =
           written([&](const MlaWriteArgs& args) { reference_mla_write(args, 0, kTokens); });
       const auto actual = written([&](const MlaWriteArgs& args) {
-        kernels().write(args, 0, 4);
-        kernels().write(args, 4, kTokens);
+        kernels(args.cache).write(args, 0, 4);
+        kernels(args.cache).write(args, 4, kTokens);
       });
       EXPECT_EQ(actual, expected) << name_of(dtype) << " " << latent << "+" << rope;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, AttentionMlaTest,
-                         ::testing::ValuesIn(available_isas(detect_cpu_features())),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Isas, AttentionMlaTest, ::testing::ValuesIn(available_builds()),
+                         [](const auto& info) { return info.param.name(); });
 
 // Plain softmax attention in double precision, from the rows before rounding.
-double largest_error(DType cache_dtype) {
+double largest_error(DType cache_dtype, bool bf16_class = false) {
   constexpr int kLatent = 48;
   constexpr int kRope = 16;
   const MlaCase c{.latent = kLatent,
@@ -238,7 +283,7 @@ double largest_error(DType cache_dtype) {
                   .cache_dtype = cache_dtype,
                   .lengths = {{0, 333}}};
   MlaFixture fixture(c);
-  reference_mla(fixture.args, 1);
+  reference_mla(fixture.args, 1, bf16_class);
   double worst = 0;
   for (const int token : {0, 1, 15, 16, 100, 255, 256, 332}) {
     for (int head = 0; head < 2; ++head) {
@@ -269,7 +314,47 @@ TEST(ReferenceMla, IsSoftmaxAttention) {
   EXPECT_LT(largest_error(DType::kF16), 6e-3);
   EXPECT_LT(largest_error(DType::kBF16), 4e-2);
   EXPECT_LT(largest_error(DType::kI8), 8e-2);
+  EXPECT_LT(largest_error(DType::kBF16, true), 6e-2);
 }
+
+#if defined(__x86_64__)
+// The instruction in its narrowest form.
+[[gnu::target("avx512f,avx512vl,avx512bf16")]] float dot_of_instruction(float acc, Bf16Pair a,
+                                                                        Bf16Pair b) {
+  const auto whole = [](Bf16Pair pair) {
+    return static_cast<int>(static_cast<uint32_t>(pair.first) | static_cast<uint32_t>(pair.second)
+                                                                    << 16);
+  };
+  return _mm_cvtss_f32(_mm_dpbf16_ps(_mm_set_ss(acc), (__m128bh)_mm_cvtsi32_si128(whole(a)),
+                                     (__m128bh)_mm_cvtsi32_si128(whole(b))));
+}
+
+// Random patterns of bits: all exponents, denormals, infinities and NaN among them.
+TEST(ReferenceMla, Bf16DotsAreThoseOfTheInstruction) {
+  if (!detect_cpu_features().avx512_bf16) GTEST_SKIP() << "this CPU has no bf16 dot products";
+  std::mt19937 random(5);
+  const auto special = [&](uint32_t bits) -> uint32_t {
+    constexpr uint32_t kBits[] = {0, 0x8000, 1, 0x8040, 0x7f80, 0xff80, 0x7fc1, 0x0080, 0x7f7f};
+    return bits % 16 == 0 ? kBits[random() % std::size(kBits)] : bits >> 8 & 0xffff;
+  };
+  for (int i = 0; i < 200000; ++i) {
+    const auto half = [&] {
+      return static_cast<uint16_t>(special(static_cast<uint32_t>(random())));
+    };
+    const Bf16Pair a{half(), half()};
+    const Bf16Pair b{half(), half()};
+    const uint32_t acc_bits =
+        special(static_cast<uint32_t>(random())) << 16 | static_cast<uint32_t>(random() & 0xffff);
+    const float acc = std::bit_cast<float>(acc_bits);
+    const float expected = dot_of_instruction(acc, a, b);
+    const float actual = reference_bf16_dot(acc, a, b);
+    if (std::isnan(expected) && std::isnan(actual)) continue;
+    ASSERT_EQ(std::bit_cast<uint32_t>(actual), std::bit_cast<uint32_t>(expected))
+        << acc << " + " << bf16_to_f32(a.second) << " * " << bf16_to_f32(b.second) << " + "
+        << bf16_to_f32(a.first) << " * " << bf16_to_f32(b.first);
+  }
+}
+#endif
 
 // The comparison of bytes must see a changed order: leaves merged from left to right, leaves in
 // turned places, a list in another order, the rope key before the latent.
@@ -324,9 +409,15 @@ TEST(ReferenceMla, MutationsOfTheOrderAreSeen) {
 
 // What is never visible or selected is never read: rows that are poisoned change nothing.
 TEST(ReferenceMla, UnselectedRowsAreNotRead) {
-  const MlaCase c{.latent = 32, .rope = 16, .num_heads = 3, .lengths = {{500, 1}}, .selected = 77};
+  const MlaCase c{.latent = 32,
+                  .rope = 16,
+                  .num_heads = 3,
+                  .cache_dtype = DType::kBF16,
+                  .lengths = {{500, 1}},
+                  .selected = 77};
   MlaFixture fixture(c);
   const std::vector<float> expected = reference_output(fixture);
+  const std::vector<float> expected_in_bf16 = reference_output(fixture, true);
   std::vector<bool> chosen(501);
   for (int i = 0; i < 77; ++i) {
     chosen[static_cast<size_t>(fixture.args.selection.positions[i])] = true;
@@ -337,10 +428,11 @@ TEST(ReferenceMla, UnselectedRowsAreNotRead) {
         fixture.args.cache.row(fixture.sequences[0].block_table[p / 16], static_cast<int>(p % 16));
     std::fill_n(row, fixture.args.cache.row_bytes(), std::byte{0xff});
   }
-  for (const Isa isa : available_isas(detect_cpu_features())) {
+  for (const MlaBuild& build : available_builds()) {
     clear_output(fixture);
-    run_cut(mla_kernels(isa), fixture, {16, 2});
-    EXPECT_EQ(first_difference(fixture.out, expected), -1) << name_of(isa);
+    run_cut(mla_kernels(build.isa, build.bf16_class, fixture.args.cache), fixture, {16, 2});
+    const std::vector<float>& same = build.bf16_class ? expected_in_bf16 : expected;
+    EXPECT_EQ(first_difference(fixture.out, same), -1) << build.name();
   }
 }
 

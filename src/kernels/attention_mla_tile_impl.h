@@ -1,8 +1,19 @@
-// Inner loops of latent attention: expansion of cached rows to fp32, scores, weights and weighted
-// rows of tiles of 16 entries, heads in lanes. For files of one instruction set only, like simd.h.
+// Inner loops of latent attention that do not depend on how rows are multiplied: weights of tiles
+// of 16 entries, weighted rows, heads in lanes. For files of one instruction set only, like simd.h.
 //
-// An expanded tile is [blocks of 16 elements][16 entries][16 elements]: scores and values both read
-// single elements from it, each the broadcast operand of one fma, at constant distances.
+// The rest is a template argument, Rows:
+//   FloatRows<dtype>   expands rows to fp32 (attention_mla_float_impl.h)
+//   PairRows           multiplies bf16 rows by bf16 dot products (attention_mla_avx512bf16.cc)
+// It has:
+//   kElementBytes      of a cached element
+//   kEntriesPerStep    entries whose values one multiply_add takes
+//   kBlock             32-bit words of 16 elements of an expanded tile, and of queries
+//   multiply_add       acc + a * the word at p in all lanes
+//   store_queries      16 elements of 16 heads, transposed, as score() wants them
+//   Expander           makes what the values are read from; begin() before score(), which runs the
+//                      rest of it between its arithmetic
+//   score              a tile's scores, [entries][16 heads]
+//   pack_weights       a tile's weights, in place, as multiply_add wants them
 #pragma once
 
 #include "kernels/attention_mla.h"
@@ -13,8 +24,8 @@ namespace {
 
 inline constexpr int kCacheLine = 64;
 inline constexpr float kNegativeInfinity = -__builtin_inff();
-// Floats of 16 elements of 16 entries.
-inline constexpr int kTileBlock = 256;
+// Floats of 16 elements of 16 heads, or of 16 entries.
+inline constexpr int kSquare = 256;
 
 // Sums that an inner loop keeps in registers: chains of entries, or elements of the latent.
 #if defined(__AVX512F__)
@@ -22,17 +33,6 @@ inline constexpr int kMlaChains = 16;
 #else
 inline constexpr int kMlaChains = 4;
 #endif
-
-// a * *p + acc.
-MR_INLINE V16 fma_broadcast(V16 acc, V16 a, const float* p) {
-#if defined(__AVX512F__)
-  // The form with an operand in memory: a broadcast of its own would take a slot of the FMA units.
-  asm("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(acc.v) : "v"(a.v), "m"(*p));
-  return acc;
-#else
-  return fma(a, set1(*p), acc);
-#endif
-}
 
 // 16 vectors as a 16 x 16 matrix, transposed in place.
 MR_INLINE void transpose16(V16* rows) {
@@ -57,117 +57,32 @@ struct MlaTile {
   bool closes_leaf;
 };
 
-template <DType kDType>
-constexpr int element_bytes() {
-  return kDType == DType::kF32 ? 4 : kDType == DType::kI8 ? 1 : 2;
-}
-
-template <DType kDType>
-MR_INLINE V16 load_elements(const std::byte* p) {
-  if constexpr (kDType == DType::kF16) return load_f16(reinterpret_cast<const uint16_t*>(p));
-  if constexpr (kDType == DType::kBF16) return load_bf16(reinterpret_cast<const uint16_t*>(p));
-  if constexpr (kDType == DType::kI8) return to_float(load_s8(reinterpret_cast<const int8_t*>(p)));
-  return load(reinterpret_cast<const float*>(p));
-}
-
-// Expands one tile, a block of 16 elements of one entry at a time, and asks for the rows of the
-// next tile meanwhile. The score loop calls step() so that both hide behind its arithmetic.
-template <DType kDType>
-class Expander {
- public:
-  Expander(const MlaTile& tile, const MlaTile& next, int latent, int width, float* to)
-      : tile_(tile), next_(next), latent_(latent), width_(width), to_(to) {}
-
-  // Elements [16 * block, 16 * block + 16) of entry i of the tile; the same of the next tile are
-  // fetched.
-  MR_INLINE void step(int block, int i) const {
-    constexpr int kBytes = 16 * element_bytes<kDType>();
-    if (i < next_.count && block * kBytes % kCacheLine == 0) {
-      prefetch_tile(next_.rows[i] + block * kBytes);
-      if (kDType == DType::kI8 && block == 0) prefetch_tile(next_.scales[i]);
-    }
-    if (i >= tile_.count) return;
-    float* to = to_ + block * kTileBlock + i * 16;
-    if (16 * block + 16 <= width_) {
-      V16 elements = load_elements<kDType>(tile_.rows[i] + block * kBytes);
-      if constexpr (kDType == DType::kI8) elements = elements * scale(block, i);
-      store(to, elements);
-    } else if (16 * block < width_) {
-      step_tail(block, i, to);
-    }
-  }
-
- private:
-  // The scales of the 16 elements of a block.
-  MR_INLINE V16 scale(int block, int i) const {
-    const float* scales = tile_.scales[i];
-    const int of_latent = latent_ - 16 * block;
-    if (of_latent >= 16) return set1(scales[0]);
-    if (of_latent <= 0) return set1(scales[1]);
-    return select(mask_first(of_latent), set1(scales[0]), set1(scales[1]));
-  }
-
-  // The last, incomplete block of a row: nothing beyond the row is read.
-  [[gnu::noinline]] void step_tail(int block, int i, float* to) const {
-    constexpr int kSize = element_bytes<kDType>();
-    alignas(64) std::byte elements[64] = {};
-    __builtin_memcpy(elements, tile_.rows[i] + 16 * block * kSize,
-                     static_cast<size_t>((width_ - 16 * block) * kSize));
-    V16 tail = load_elements<kDType>(elements);
-    if constexpr (kDType == DType::kI8) tail = tail * scale(block, i);
-    store(to, tail);
-  }
-
-  const MlaTile& tile_;
-  const MlaTile& next_;
-  int latent_;
-  int width_;
-  float* to_;
+// A tile that is to be expanded.
+struct MlaExpansion {
+  const MlaTile& tile;
+  const MlaTile& next;  // its rows are fetched meanwhile
+  int latent;
+  int width;
+  float* values;  // what the values are read from
+  float* rows;    // what scores are read from, if not that
 };
 
+// What a tile's scores are made of: scores[e][head] = (q . row e) * scale.
+struct MlaScores {
+  const MlaTile& tile;
+  const float* values;  // of its MlaExpansion
+  const float* rows;
+  const float* q;  // of one group of heads, as store_queries left them
+  int latent;
+  int width;
+  float scale;
+  float* scores;  // [16 entries][16 heads]
+};
+
+// An Expander that has nothing to do: the group is not the first of its tile.
 struct NoExpander {
   MR_INLINE void step(int, int) const {}
 };
-
-// scores[e] = (chain over d of q[d] * entry e's element d) * scale, for kEntries entries from the
-// one that `tile` points at. Block b + 1 is expanded while block b is used.
-template <int kEntries, typename Expand>
-void score_entries(const float* q, int width, const float* tile, float scale, const Expand& expand,
-                   float* scores) {
-  V16 acc[kEntries];
-  MR_UNROLL(16)
-  for (int e = 0; e < kEntries; ++e) acc[e] = zero();
-  for (int block = 0; 16 * block < width; ++block, tile += kTileBlock) {
-    const int count = width - 16 * block < 16 ? width - 16 * block : 16;
-    for (int j = 0; j < count; ++j, q += kMlaLanes) {
-      const V16 query = load(q);
-      MR_UNROLL(16)
-      for (int e = 0; e < kEntries; ++e) acc[e] = fma_broadcast(acc[e], query, tile + e * 16 + j);
-      expand.step(block + 1, j);
-    }
-  }
-  const V16 factor = set1(scale);
-  MR_UNROLL(16)
-  for (int e = 0; e < kEntries; ++e) store(scores + e * kMlaLanes, acc[e] * factor);
-}
-
-// Scores of all entries of a tile, whose first block has been expanded, and at most of absent ones
-// up to a multiple of 4.
-template <typename Expand>
-MR_INLINE void score_tile(const float* q, int width, const float* tile, int count, float scale,
-                          const Expand& expand, float* scores) {
-  if constexpr (kMlaChains == 16) {
-    if (count > 12) return score_entries<16>(q, width, tile, scale, expand, scores);
-    if (count > 8) return score_entries<12>(q, width, tile, scale, expand, scores);
-    if (count > 4) return score_entries<8>(q, width, tile, scale, expand, scores);
-    return score_entries<4>(q, width, tile, scale, expand, scores);
-  } else {
-    score_entries<4>(q, width, tile, scale, expand, scores);
-    for (int e = 4; e < count; e += 4) {
-      score_entries<4>(q, width, tile + e * 16, scale, NoExpander{}, scores + e * kMlaLanes);
-    }
-  }
-}
 
 // Softmax state of a group of heads in the open leaf.
 struct MlaRunning {
@@ -223,9 +138,9 @@ struct MlaMergeStep {
 
 // Tiles of one leaf that are added to a group's sums.
 struct MlaValues {
-  const float* tiles;  // expanded, tile_stride floats apart
+  const float* tiles;  // expanded, tile_stride words apart
   int64_t tile_stride;
-  const float* p;    // [tiles][16 entries][16 heads]
+  const float* p;    // [tiles][16][16 heads]: weights of a step each
   const float* c;    // [tiles][16]: factors of the sums before each tile
   uint32_t rescale;  // bit t: some factor of tile t is not 1
   const int* counts;
@@ -238,7 +153,7 @@ struct MlaValues {
 };
 
 // kMlaChains elements of the latent from `element` of block `block`.
-template <bool kFetch>
+template <typename Rows, bool kFetch>
 MR_INLINE void add_elements(const MlaValues& values, int block, int element) {
   const int64_t offset = (int64_t{block} * 16 + element) * kMlaLanes;
   V16 acc[kMlaChains];
@@ -253,13 +168,15 @@ MR_INLINE void add_elements(const MlaValues& values, int block, int element) {
       MR_UNROLL(16)
       for (int j = 0; j < kMlaChains; ++j) acc[j] = acc[j] * c;
     }
-    const float* rows = values.tiles + t * values.tile_stride + block * kTileBlock + element;
-    const float* weights = p + t * 16 * kMlaLanes;
-    for (int e = 0; e < values.counts[t]; ++e, rows += 16, weights += kMlaLanes) {
+    const float* rows = values.tiles + t * values.tile_stride + block * Rows::kBlock + element;
+    const float* weights = p + t * kSquare;
+    for (int e = 0; e < values.counts[t]; e += Rows::kEntriesPerStep) {
       const V16 weight = load(weights);
-      if constexpr (kFetch) prefetch(rows + kTileBlock);
+      if constexpr (kFetch) prefetch(rows + Rows::kBlock);
       MR_UNROLL(16)
-      for (int j = 0; j < kMlaChains; ++j) acc[j] = fma_broadcast(acc[j], weight, rows + j);
+      for (int j = 0; j < kMlaChains; ++j) acc[j] = Rows::multiply_add(acc[j], weight, rows + j);
+      rows += 16;
+      weights += kMlaLanes;
     }
   }
   for (int s = 0; s < values.num_steps; ++s) {
@@ -276,10 +193,10 @@ MR_INLINE void add_elements(const MlaValues& values, int block, int element) {
 }
 
 // All elements of a block.
-template <bool kFetch>
+template <typename Rows, bool kFetch>
 void add_block(const MlaValues& values, int block) {
   for (int element = 0; element < 16; element += kMlaChains) {
-    add_elements<kFetch>(values, block, element);
+    add_elements<Rows, kFetch>(values, block, element);
   }
 }
 

@@ -158,8 +158,8 @@ IndexRange pack_item(const IndexerArgs& args, const IndexItem& item, int first, 
   // No further: the block table may end there.
   prefetch_first_keys(args.cache, range.block_table, range.begin, range.end[range.num_tokens - 1]);
   for (int i = 0; i < range.num_tokens; ++i) {
-    queries[i] = pack_query(args, sequence.query_start + first_token + i, sizes,
-                            scratch + i * sizes.query);
+    queries[i] =
+        pack_query(args, sequence.query_start + first_token + i, sizes, scratch + i * sizes.query);
   }
   return range;
 }

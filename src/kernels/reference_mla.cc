@@ -23,11 +23,18 @@ CachePosition locate(const MlaLayerView& cache, const AttentionSequence& sequenc
           static_cast<int>(position % cache.block_size)};
 }
 
-float score(const MlaArgs& args, const float* q, CachePosition at) {
+Bf16Pair to_pair(float first, float second) { return {f32_to_bf16(first), f32_to_bf16(second)}; }
+
+float score(const MlaArgs& args, const float* q, CachePosition at, bool bf16_class) {
+  const auto element = [&](int d) {
+    return reference_mla_element(args.cache, at.block, at.offset, d);
+  };
   float chain = 0;
-  for (int d = 0; d < args.cache.latent + args.cache.rope; ++d) {
-    chain = std::fma(q[d], reference_mla_element(args.cache, at.block, at.offset, d), chain);
+  const int width = args.cache.latent + args.cache.rope;
+  for (int d = 0; bf16_class && d < width; d += 2) {
+    chain = reference_bf16_dot(chain, to_pair(q[d], q[d + 1]), to_pair(element(d), element(d + 1)));
   }
+  for (int d = 0; !bf16_class && d < width; ++d) chain = std::fma(q[d], element(d), chain);
   return chain * args.scale;
 }
 
@@ -91,8 +98,20 @@ std::vector<int64_t> reference_mla_list(const MlaArgs& args, const MlaQuery& que
   return list;
 }
 
+float reference_bf16_dot(float acc, Bf16Pair a, Bf16Pair b) {
+  const auto flushed = [](float x) {
+    return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x;
+  };
+  const auto add = [&](uint16_t x, uint16_t y) {
+    acc = flushed(std::fma(flushed(bf16_to_f32(x)), flushed(bf16_to_f32(y)), flushed(acc)));
+  };
+  add(a.second, b.second);
+  add(a.first, b.first);
+  return acc;
+}
+
 AttentionState reference_mla_leaf(const MlaArgs& args, const AttentionSequence& sequence,
-                                  const MlaQuery& query, int leaf) {
+                                  const MlaQuery& query, int leaf, bool bf16_class) {
   const std::vector<int64_t> list = reference_mla_list(args, query, leaf);
   AttentionState state;
   state.m = -std::numeric_limits<float>::infinity();
@@ -103,21 +122,28 @@ AttentionState reference_mla_leaf(const MlaArgs& args, const AttentionSequence& 
     std::array<float, 16> s{};
     float m = state.m;
     for (size_t i = 0; i < count; ++i) {
-      s[i] = score(args, query.q, locate(args.cache, sequence, list[begin + i]));
+      s[i] = score(args, query.q, locate(args.cache, sequence, list[begin + i]), bf16_class);
       if (s[i] > m) m = s[i];
     }
     const float c = exp_f32(state.m - m);
     for (float& a : state.acc) a = a * c;
+    std::array<float, 16> p{};
     for (size_t i = 0; i < 16; ++i) {
-      const float p = i < count ? exp_f32(s[i] - m) : 0.0f;
-      slots[i] = std::fma(slots[i], c, p);
-      if (i >= count) continue;
+      if (i < count) p[i] = exp_f32(s[i] - m);
+      slots[i] = std::fma(slots[i], c, p[i]);
+    }
+    const auto value = [&](size_t i, int d) {
+      if (i >= count) return 0.0f;
       const CachePosition at = locate(args.cache, sequence, list[begin + i]);
-      for (int d = 0; d < args.cache.latent; ++d) {
-        const float value = reference_mla_element(args.cache, at.block, at.offset, d);
-        float& acc = state.acc[static_cast<size_t>(d)];
-        acc = std::fma(p, value, acc);
+      return reference_mla_element(args.cache, at.block, at.offset, d);
+    };
+    for (int d = 0; d < args.cache.latent; ++d) {
+      float& acc = state.acc[static_cast<size_t>(d)];
+      for (size_t i = 0; bf16_class && i < count; i += 2) {
+        acc =
+            reference_bf16_dot(acc, to_pair(p[i], p[i + 1]), to_pair(value(i, d), value(i + 1, d)));
       }
+      for (size_t i = 0; !bf16_class && i < count; ++i) acc = std::fma(p[i], value(i, d), acc);
     }
     state.m = m;
   }
@@ -125,7 +151,7 @@ AttentionState reference_mla_leaf(const MlaArgs& args, const AttentionSequence& 
   return state;
 }
 
-void reference_mla(const MlaArgs& args, int num_sequences) {
+void reference_mla(const MlaArgs& args, int num_sequences, bool bf16_class) {
   const int latent = args.cache.latent;
   const int width = latent + args.cache.rope;
   for (int i = 0; i < num_sequences; ++i) {
@@ -138,7 +164,7 @@ void reference_mla(const MlaArgs& args, int num_sequences) {
         std::vector<AttentionState> leaves;
         leaves.reserve(16);
         for (int leaf = 0; leaf < 16; ++leaf) {
-          leaves.push_back(reference_mla_leaf(args, sequence, query, leaf));
+          leaves.push_back(reference_mla_leaf(args, sequence, query, leaf, bf16_class));
         }
         const AttentionState root = reference_attention_tree(leaves);
         float* out = args.out + row * args.out_stride + int64_t{head} * latent;

@@ -24,12 +24,23 @@ float reference_mla_element(const MlaLayerView& cache, int64_t block, int offset
 // sees.
 std::vector<int64_t> reference_mla_list(const MlaArgs& args, const MlaQuery& query, int leaf);
 
+// One bf16 dot product of a pair, as the instruction computes it: acc + a[1] * b[1], then + a[0] *
+// b[0], each rounded to fp32; denormal factors and results count as zero.
+struct Bf16Pair {
+  uint16_t first = 0;
+  uint16_t second = 0;
+};
+float reference_bf16_dot(float acc, Bf16Pair a, Bf16Pair b);
+
 // The state of one leaf; acc has latent elements. Sums of weights as in reference_attention_leaf.
+// bf16_class: rows are bf16, of an even number of elements. Scores are chains of dot products of
+// pairs of elements with the query rounded to bf16; values, of pairs of a tile's entries with their
+// weights rounded to bf16 (and with zeros where the last pair lacks an entry).
 AttentionState reference_mla_leaf(const MlaArgs& args, const AttentionSequence& sequence,
-                                  const MlaQuery& query, int leaf);
+                                  const MlaQuery& query, int leaf, bool bf16_class = false);
 
 // Computes all heads of all tokens of the first `num_sequences` sequences into args.out.
-void reference_mla(const MlaArgs& args, int num_sequences);
+void reference_mla(const MlaArgs& args, int num_sequences, bool bf16_class = false);
 
 void reference_mla_write(const MlaWriteArgs& args, int64_t token_begin, int64_t token_end);
 

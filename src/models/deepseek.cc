@@ -47,7 +47,7 @@ DeepseekModel::DeepseekModel(const ModelConfig& config, const Execution& executi
       scaled_eps_(config.rms_norm_eps / (divisor_ * divisor_)),
       weights_(std::move(weights)),
       head_{.matrix = weights_.head},
-      mla_(mla_shape(config, execution), execution.isa),
+      mla_(mla_shape(config, execution), execution.isa, execution.bf16_class),
       attention_(attention_blocks(weights_, config_, execution_)),
       moe_shape_(moe_shape(config_, divisor_)),
       moe_(moe_blocks(weights_, moe_shape_, execution_)) {}

@@ -163,6 +163,11 @@ std::vector<Arithmetic> arithmetics() {
       {"glm_shared", "glm_moe_dsa_shared", DType::kF32, DType::kF32, none, f32_class, DType::kF32});
   all.push_back({"glm_shared_bf16", "glm_moe_dsa_shared", DType::kBF16, DType::kBF16, none,
                  f32_class, DType::kBF16});
+  // Latents by bf16 dot products, dense and sparse.
+  all.push_back({"deepseek_v3_bf16_class", "deepseek_v3", DType::kBF16, DType::kBF16, none,
+                 NumericClass::kBF16});
+  all.push_back({"glm_shared_bf16_class", "glm_moe_dsa_shared", DType::kF32, DType::kBF16, none,
+                 NumericClass::kBF16, DType::kI8});
   all.push_back({"glm_fp16", "glm_moe_dsa_fp16", DType::kF16, DType::kI8});
   return all;
 }

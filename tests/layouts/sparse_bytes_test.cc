@@ -87,6 +87,24 @@ TEST(SparseBytes, EveryCacheWithEveryIndexer) {
   EXPECT_EQ(different.size(), 12u);  // each pair of types was used
 }
 
+// With weights that are not bf16, the numeric class bf16 is about bf16 latents alone.
+TEST(SparseBytes, TheClassBf16IsThatOfBf16Caches) {
+  if (!detect_cpu_features().avx512_bf16) GTEST_SKIP() << "this CPU has no bf16 dot products";
+  const GoldenCase model = golden("glm_moe_dsa_shared");
+  const auto prompts = prompts_of_lengths(model, {5, kTopk + 1, 100});
+  for (const DType cache : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
+    EngineConfig engine = forward_config(prompts, kNumGreedy);
+    engine.kv_cache_dtype = cache;
+    engine.load_format = LoadFormat::kDummy;
+    engine.dummy_format = WeightFormat::kQ8_0;
+    const std::string f32_class = run_bytes(model.folder, engine, prompts, kNumGreedy, {});
+    engine.numeric_class = NumericClass::kBF16;
+    const std::string bf16_class = run_bytes(model.folder, engine, prompts, kNumGreedy, {});
+    ASSERT_FALSE(bf16_class.empty());
+    EXPECT_EQ(bf16_class == f32_class, cache != DType::kBF16) << name_of(cache);
+  }
+}
+
 // Logits of one prompt, as bytes of the rows before `row` and of those from it on.
 std::pair<std::string, std::string> logits_around(const std::string& model,
                                                   const std::vector<int32_t>& prompt, size_t row) {
