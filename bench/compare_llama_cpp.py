@@ -76,7 +76,7 @@ def sparse_rows(heads, bars, numeric_class="f32"):
     Deep rows have fewer runs: to fill Millrace's cache takes longer than to measure.
     """
     prefix = f"glm-{heads}" if numeric_class == "f32" else f"glm-{heads}-{numeric_class}"
-    cache = "auto" if numeric_class == "f32" else numeric_class
+    cache = "bf16" if numeric_class == "bf16" else "auto"
 
     def row(measure, depth, most_runs=0, **own):
         name = f"{prefix}-{measure}" + (f"-{depth}" if depth else "")
@@ -321,14 +321,26 @@ def print_report(report):
               f"{first['bar']} s: {verdict(first['pass'])}")
 
 
-def cpu_name():
+def cpu_field(name):
+    """What the system says of the first processor; "" if it does not tell."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
+            if line.startswith(name):
                 return line.split(":", 1)[1].strip()
     except OSError:
         pass
-    return platform.machine()
+    return ""
+
+
+def rows_of(names):
+    """The rows of these names that this CPU can run; says which it cannot."""
+    rows = [row for row in ROWS if row.name in names]
+    if "avx512_bf16" in cpu_field("flags").split():
+        return rows
+    left_out = [row.name for row in rows if row.numeric_class == "bf16"]
+    if left_out:
+        print(f"left out, as this CPU has no bf16 dot products: {' '.join(left_out)}", file=sys.stderr)
+    return [row for row in rows if row.numeric_class != "bf16"]
 
 
 def parse_arguments():
@@ -382,13 +394,13 @@ def save(report, path):
 
 
 def measure_all(arguments, settings):
-    rows = [row for row in ROWS if row.name in arguments.rows]
+    rows = rows_of(arguments.rows)
     with_memory = MEMORY in arguments.rows
     used = {name for row in rows for name in (row.model, row.peer_model)}
     if with_memory:
         used |= {name for name, _ in footprint.CASES}
     make_models(arguments, used)
-    report = {"cpu": cpu_name(), "threads": settings.threads, "runs": arguments.runs, "rows": [],
+    report = {"cpu": cpu_field("model name") or platform.machine(), "threads": settings.threads, "runs": arguments.runs, "rows": [],
               "memory": [], "first_token": None}
     report["llama_cpp_version"], report["llama_cpp_system"] = peer_version(settings)
     if FIRST_TOKEN in arguments.rows and settings.millrace:

@@ -1,4 +1,5 @@
-// The latent attention kernel against the FMA peak of this machine, measured in the same run.
+// The latent attention kernel against the FMA peak of this machine, or in the numeric class bf16
+// that of bf16 dot products, measured in the same run.
 //
 // Shapes of GLM-5: latent 512, rope key 64. Decode: token after token, its leaves cut into an item
 // for each thread. Prefill: one item for all heads of a token. Every token has its own selection.
@@ -202,7 +203,8 @@ int main(int argc, char** argv) {
   namespace bench = millrace::bench;
   using millrace::DType;
   bench::Options options;
-  CLI::App app("The latent attention kernel against the FMA peak of this machine.", "mla_bench");
+  CLI::App app("The latent attention kernel against the peak of this machine's multiply-adds.",
+               "mla_bench");
   // In decode each thread has an equal share of the 16 leaves.
   app.add_option("--threads", options.threads, "Threads")
       ->check(CLI::IsMember({1, 2, 4, 8, 16}))

@@ -3,7 +3,8 @@
 //
 // All heads share a cached row (latent, then rope key); W_UK has been absorbed into the query, and
 // W_UV comes after. 16 heads are the lanes of a vector; a tile of 16 entries of a leaf's list is
-// gathered and expanded to fp32 once, and serves all heads of the item.
+// gathered and brought into the form of the arithmetic once (expanded to fp32, or arranged in pairs
+// for bf16 dot products), and serves all heads of the item.
 //
 // The work is cut into items: one query token, some groups of 16 heads, an aligned range of the 16
 // leaves. An item over all leaves writes its output rows; a narrower one leaves the roots of its
@@ -93,10 +94,10 @@ struct MlaKernels {
 
 // The kernels for `isa` (avx512vnni uses the avx512 build).
 const MlaKernels& mla_kernels(Isa isa);
-// The kernels to use with a cache of this type and these row widths. bf16_class: the numeric class
-// bf16 (needs CpuFeatures::avx512_bf16 and kAvx512Vnni), where bf16 rows of an even number of
-// elements are multiplied by bf16 dot products, with queries and weights rounded to bf16; run_item
-// is for such caches only then.
+// The kernels for a cache of this type and these row widths; run_item takes no other. In the
+// numeric class bf16 (`bf16_class`; needs CpuFeatures::avx512_bf16 and kAvx512Vnni) bf16 rows of an
+// even number of elements are multiplied by bf16 dot products, with queries and attention weights
+// rounded to bf16: reference_mla.h. In all other cases they are those for `isa`.
 const MlaKernels& mla_kernels(Isa isa, bool bf16_class, const MlaLayerView& cache);
 
 }  // namespace millrace

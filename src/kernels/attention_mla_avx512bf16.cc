@@ -8,8 +8,6 @@
 //
 // An expanded tile is [blocks of 16 elements of the latent][8 pairs of entries][16 elements] for
 // the values and [lines of 32 elements][16 entries][16 pairs of elements] for the scores.
-#include <type_traits>
-
 #include "kernels/attention_mla_impl.h"
 
 namespace millrace {
@@ -39,9 +37,9 @@ class PairExpander {
 
   explicit PairExpander(const MlaExpansion& at) : at_(at) {}
 
-  // Whether each line of each row is whole.
-  MR_INLINE static bool is_whole(const MlaTile& tile, int latent, int width) {
-    return tile.count == 16 && latent % kLine == 0 && width % kLine == 0;
+  // Whether there are 16 rows, and each line of each is whole.
+  MR_INLINE static bool is_whole(const MlaExpansion& at) {
+    return at.tile.count == 16 && at.latent % kLine == 0 && at.width % kLine == 0;
   }
 
   MR_INLINE void begin() const {
@@ -51,7 +49,7 @@ class PairExpander {
   // The i-th of 16 parts of a line's work.
   template <bool kWhole>
   MR_INLINE void step(int line, int i) const {
-    if (kWhole || i < at_.next.count) prefetch_tile(at_.next.rows[i] + line * kCacheLine);
+    if (i < at_.next.count) prefetch_tile(at_.next.rows[i] + line * kCacheLine);
     if (i % 2 != 0) return;
     const I16 first = load_line<kWhole>(line, i);
     const I16 second = load_line<kWhole>(line, i + 1);
@@ -87,7 +85,7 @@ class PairExpander {
                            _mm512_slli_epi32(_mm512_add_epi32(first, _mm512_set1_epi32(32)), 16));
   }
 
-  const MlaExpansion at_;
+  const MlaExpansion& at_;
 };
 
 // Scores of the first kEntries entries. Line l + 1 is expanded while line l is used.
@@ -97,8 +95,8 @@ void score_lines(const MlaScores& at, const Expand& expand) {
   MR_UNROLL(16)
   for (int e = 0; e < kEntries; ++e) acc[e] = zero();
   const float* q = at.q;
-  const float* rows = at.rows;
-  const int lines = (at.width + kLine - 1) / kLine;
+  const float* rows = at.expansion.rows;
+  const int lines = (at.expansion.width + kLine - 1) / kLine;
   for (int line = 0; line < lines; ++line) {
     const bool last = line + 1 == lines;
     // Beyond the width both are zero.
@@ -107,9 +105,7 @@ void score_lines(const MlaScores& at, const Expand& expand) {
       const V16 query = load(q + j * kMlaLanes);
       MR_UNROLL(16)
       for (int e = 0; e < kEntries; ++e) acc[e] = dot_broadcast(acc[e], query, rows + e * 16 + j);
-      if constexpr (!std::is_same_v<Expand, NoExpander>) {
-        if (!last) expand.template step<kWhole>(line + 1, j);
-      }
+      if (!last) expand.template step<kWhole>(line + 1, j);
     }
     q += kSquare;
     rows += kSquare;
@@ -137,10 +133,10 @@ struct PairRows {
 
   template <typename Expand>
   MR_INLINE static void score(const MlaScores& at, const Expand& expand) {
-    if (PairExpander::is_whole(at.tile, at.latent, at.width)) {
+    if (PairExpander::is_whole(at.expansion)) {
       return score_lines<16, true>(at, expand);
     }
-    if (at.tile.count > 8) return score_lines<16, false>(at, expand);
+    if (at.expansion.tile.count > 8) return score_lines<16, false>(at, expand);
     score_lines<8, false>(at, expand);
   }
 

@@ -101,9 +101,10 @@ void score_entries(const MlaScores& at, int first, const Expand& expand) {
   MR_UNROLL(16)
   for (int e = 0; e < kEntries; ++e) acc[e] = zero();
   const float* q = at.q;
-  const float* tile = at.values + first * 16;
-  for (int block = 0; 16 * block < at.width; ++block, tile += kSquare) {
-    const int count = at.width - 16 * block < 16 ? at.width - 16 * block : 16;
+  const float* tile = at.expansion.values + first * 16;
+  const int width = at.expansion.width;
+  for (int block = 0; 16 * block < width; ++block, tile += kSquare) {
+    const int count = width - 16 * block < 16 ? width - 16 * block : 16;
     for (int j = 0; j < count; ++j, q += kMlaLanes) {
       const V16 query = load(q);
       MR_UNROLL(16)
@@ -135,7 +136,7 @@ struct FloatRows {
   // Scores of all entries of a tile, and at most of absent ones up to a multiple of 4.
   template <typename Expand>
   MR_INLINE static void score(const MlaScores& at, const Expand& expand) {
-    const int count = at.tile.count;
+    const int count = at.expansion.tile.count;
     if constexpr (kMlaChains == 16) {
       if (count > 12) return score_entries<16>(at, 0, expand);
       if (count > 8) return score_entries<12>(at, 0, expand);

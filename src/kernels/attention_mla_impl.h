@@ -36,7 +36,7 @@ struct MlaView {
   int latent = 0;
   int width = 0;
   int latent_blocks = 0;
-  float* q = nullptr;  // [groups][width, padded][16]
+  float* q = nullptr;  // [groups][q_floats]
   float* tiles = nullptr;
   float* rows = nullptr;
   float* scores = nullptr;
@@ -79,7 +79,7 @@ template <typename Rows>
 void pack_queries(const float* heads, MlaView& view) {
   const int blocks = (view.width + 31) / 32 * 2;
   for (int group = 0; group < view.groups; ++group) {
-    float* to = view.q + group * view.places.tile_floats;
+    float* to = view.q + group * view.places.q_floats;
     const float* first = heads + int64_t{group} * kMlaLanes * view.width;
     const int count = heads_of_group(view, group);
     for (int block = 0; block < blocks; ++block, to += Rows::kBlock) {
@@ -324,22 +324,18 @@ template <typename Rows>
 void score_into_batch(const MlaArgs& args, const MlaTile& tile, const MlaTile& next, MlaView& view,
                       MlaBatch& batch) {
   const int t = batch.num_tiles++;
-  float* values = view.tiles + t * view.places.tile_floats;
-  const typename Rows::Expander expand({.tile = tile,
-                                        .next = next,
-                                        .latent = view.latent,
-                                        .width = view.width,
-                                        .values = values,
-                                        .rows = view.rows});
+  const MlaExpansion expansion{.tile = tile,
+                               .next = next,
+                               .latent = view.latent,
+                               .width = view.width,
+                               .values = view.tiles + t * view.places.tile_floats,
+                               .rows = view.rows};
+  const typename Rows::Expander expand(expansion);
   expand.begin();
   for (int group = 0; group < view.groups; ++group) {
     const int64_t at = int64_t{group} * kMlaTiles + t;
-    const MlaScores scores{.tile = tile,
-                           .values = values,
-                           .rows = view.rows,
-                           .q = view.q + group * view.places.tile_floats,
-                           .latent = view.latent,
-                           .width = view.width,
+    const MlaScores scores{.expansion = expansion,
+                           .q = view.q + group * view.places.q_floats,
                            .scale = args.scale,
                            .scores = view.scores + at * kSquare};
     if (group == 0) {

@@ -17,11 +17,12 @@ inline constexpr int kMlaTiles = 4;
 
 // Places in floats from the start.
 struct MlaScratch {
-  int64_t tile_floats = 0;  // of an expanded tile
+  int64_t tile_floats = 0;  // of an expanded tile, at most
+  int64_t q_floats = 0;     // of a group's queries, at most
   int64_t node_floats = 0;  // of a node's acc, all groups
-  int64_t q = 0;            // [groups][width, padded to 32][16]
+  int64_t q = 0;            // [groups][q_floats]
   int64_t tiles = 0;        // [kMlaTiles][tile_floats]
-  int64_t rows = 0;         // [width, padded to 32][8]: of one tile, where scores do not read tiles
+  int64_t rows = 0;         // of one tile, 16 bits an element, where scores do not read tiles
   int64_t scores = 0;       // [groups][kMlaTiles][16 entries][16]
   int64_t factors = 0;      // [groups][kMlaTiles][16]
   int64_t nodes = 0;        // [kMlaNodes][node_floats]
@@ -34,8 +35,9 @@ struct MlaScratch {
   const int64_t width = (latent + rope + 31) / 32 * 32;
   MlaScratch s;
   s.tile_floats = width * 16;
+  s.q_floats = width * kMlaLanes;
   s.node_floats = groups * ((latent + 15) / 16 * 16) * kMlaLanes;
-  s.tiles = s.q + groups * width * kMlaLanes;
+  s.tiles = s.q + groups * s.q_floats;
   s.rows = s.tiles + kMlaTiles * s.tile_floats;
   s.scores = s.rows + width * 8;
   s.factors = s.scores + groups * kMlaTiles * 16 * kMlaLanes;

@@ -69,18 +69,15 @@ struct MlaExpansion {
 
 // What a tile's scores are made of: scores[e][head] = (q . row e) * scale.
 struct MlaScores {
-  const MlaTile& tile;
-  const float* values;  // of its MlaExpansion
-  const float* rows;
+  const MlaExpansion& expansion;
   const float* q;  // of one group of heads, as store_queries left them
-  int latent;
-  int width;
   float scale;
   float* scores;  // [16 entries][16 heads]
 };
 
 // An Expander that has nothing to do: the group is not the first of its tile.
 struct NoExpander {
+  template <bool kWhole = false>
   MR_INLINE void step(int, int) const {}
 };
 

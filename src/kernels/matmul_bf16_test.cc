@@ -1,13 +1,17 @@
-// The numeric class bf16: equal to itself in every tile height and layout, and to chains of the
-// instruction in its narrowest form.
+// The numeric class bf16: matmuls equal to chains of the reference's dot products in every tile
+// height and layout, and these to the instruction.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <iterator>
+#include <random>
 
 #include "base/cpu.h"
 #include "kernels/isa.h"
 #include "kernels/matmul.h"
 #include "kernels/matmul_test_support.h"
+#include "kernels/reference_ops.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -15,23 +19,54 @@
 namespace millrace {
 namespace {
 
-// One output: a chain over pairs of [begin, end) in lane 0 of the 128-bit instruction.
-[[gnu::target("avx512f,avx512vl,avx512bf16")]] float chain_bf16(const uint16_t* weight,
-                                                                const float* x, int64_t begin,
-                                                                int64_t end) {
-  __m128 acc = _mm_setzero_ps();
-  for (int64_t i = begin; i < end; i += 2) {
-    const uint32_t a = static_cast<uint32_t>(f32_to_bf16(x[i])) |
-                       static_cast<uint32_t>(f32_to_bf16(x[i + 1])) << 16;
-    const uint32_t b = static_cast<uint32_t>(weight[i]) | static_cast<uint32_t>(weight[i + 1])
-                                                              << 16;
-    acc = _mm_dpbf16_ps(acc, (__m128bh)_mm_cvtsi32_si128(static_cast<int>(a)),
-                        (__m128bh)_mm_cvtsi32_si128(static_cast<int>(b)));
-  }
-  return _mm_cvtss_f32(acc);
+// The instruction in its narrowest form.
+[[gnu::target("avx512f,avx512vl,avx512bf16")]] float dot_of_instruction(float acc, Bf16Pair a,
+                                                                        Bf16Pair b) {
+  const auto whole = [](Bf16Pair pair) {
+    return static_cast<int>(static_cast<uint32_t>(pair.first) | static_cast<uint32_t>(pair.second)
+                                                                    << 16);
+  };
+  return _mm_cvtss_f32(_mm_dpbf16_ps(_mm_set_ss(acc), (__m128bh)_mm_cvtsi32_si128(whole(a)),
+                                     (__m128bh)_mm_cvtsi32_si128(whole(b))));
 }
 
-TEST(MatmulBf16, EqualsChainsOfTheInstruction) {
+// Random patterns of bits: all exponents, denormals, infinities and NaN among them.
+TEST(ReferenceBf16Dot, IsThatOfTheInstruction) {
+  if (!detect_cpu_features().avx512_bf16) GTEST_SKIP() << "this CPU has no bf16 dot products";
+  std::mt19937 random(5);
+  const auto special = [&](uint32_t bits) -> uint32_t {
+    constexpr uint32_t kBits[] = {0, 0x8000, 1, 0x8040, 0x7f80, 0xff80, 0x7fc1, 0x0080, 0x7f7f};
+    return bits % 16 == 0 ? kBits[random() % std::size(kBits)] : bits >> 8 & 0xffff;
+  };
+  for (int i = 0; i < 200000; ++i) {
+    const auto half = [&] {
+      return static_cast<uint16_t>(special(static_cast<uint32_t>(random())));
+    };
+    const Bf16Pair a{half(), half()};
+    const Bf16Pair b{half(), half()};
+    const uint32_t acc_bits =
+        special(static_cast<uint32_t>(random())) << 16 | static_cast<uint32_t>(random() & 0xffff);
+    const float acc = std::bit_cast<float>(acc_bits);
+    const float expected = dot_of_instruction(acc, a, b);
+    const float actual = reference_bf16_dot(acc, a, b);
+    if (std::isnan(expected) && std::isnan(actual)) continue;
+    ASSERT_EQ(std::bit_cast<uint32_t>(actual), std::bit_cast<uint32_t>(expected))
+        << acc << " + " << bf16_to_f32(a.second) << " * " << bf16_to_f32(b.second) << " + "
+        << bf16_to_f32(a.first) << " * " << bf16_to_f32(b.first);
+  }
+}
+
+// One output: a chain over pairs of [begin, end).
+float chain_bf16(const uint16_t* weight, const float* x, int64_t begin, int64_t end) {
+  float acc = 0;
+  for (int64_t i = begin; i < end; i += 2) {
+    acc = reference_bf16_dot(acc, {f32_to_bf16(x[i]), f32_to_bf16(x[i + 1])},
+                             {weight[i], weight[i + 1]});
+  }
+  return acc;
+}
+
+TEST(MatmulBf16, EqualsChainsOfTheReference) {
   if (!detect_cpu_features().avx512_bf16) GTEST_SKIP() << "this CPU has no bf16 dot products";
   const MatmulKernels& kernels = matmul_kernels(Isa::kAvx512Vnni, true);
   std::mt19937 random(1);

@@ -31,10 +31,14 @@ float score(const MlaArgs& args, const float* q, CachePosition at, bool bf16_cla
   };
   float chain = 0;
   const int width = args.cache.latent + args.cache.rope;
-  for (int d = 0; bf16_class && d < width; d += 2) {
-    chain = reference_bf16_dot(chain, to_pair(q[d], q[d + 1]), to_pair(element(d), element(d + 1)));
+  if (bf16_class) {
+    for (int d = 0; d < width; d += 2) {
+      chain =
+          reference_bf16_dot(chain, to_pair(q[d], q[d + 1]), to_pair(element(d), element(d + 1)));
+    }
+  } else {
+    for (int d = 0; d < width; ++d) chain = std::fma(q[d], element(d), chain);
   }
-  for (int d = 0; !bf16_class && d < width; ++d) chain = std::fma(q[d], element(d), chain);
   return chain * args.scale;
 }
 
@@ -98,18 +102,6 @@ std::vector<int64_t> reference_mla_list(const MlaArgs& args, const MlaQuery& que
   return list;
 }
 
-float reference_bf16_dot(float acc, Bf16Pair a, Bf16Pair b) {
-  const auto flushed = [](float x) {
-    return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x;
-  };
-  const auto add = [&](uint16_t x, uint16_t y) {
-    acc = flushed(std::fma(flushed(bf16_to_f32(x)), flushed(bf16_to_f32(y)), flushed(acc)));
-  };
-  add(a.second, b.second);
-  add(a.first, b.first);
-  return acc;
-}
-
 AttentionState reference_mla_leaf(const MlaArgs& args, const AttentionSequence& sequence,
                                   const MlaQuery& query, int leaf, bool bf16_class) {
   const std::vector<int64_t> list = reference_mla_list(args, query, leaf);
@@ -139,11 +131,14 @@ AttentionState reference_mla_leaf(const MlaArgs& args, const AttentionSequence& 
     };
     for (int d = 0; d < args.cache.latent; ++d) {
       float& acc = state.acc[static_cast<size_t>(d)];
-      for (size_t i = 0; bf16_class && i < count; i += 2) {
-        acc =
-            reference_bf16_dot(acc, to_pair(p[i], p[i + 1]), to_pair(value(i, d), value(i + 1, d)));
+      if (bf16_class) {
+        for (size_t i = 0; i < count; i += 2) {
+          acc = reference_bf16_dot(acc, to_pair(p[i], p[i + 1]),
+                                   to_pair(value(i, d), value(i + 1, d)));
+        }
+      } else {
+        for (size_t i = 0; i < count; ++i) acc = std::fma(p[i], value(i, d), acc);
       }
-      for (size_t i = 0; !bf16_class && i < count; ++i) acc = std::fma(p[i], value(i, d), acc);
     }
     state.m = m;
   }

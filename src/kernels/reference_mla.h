@@ -24,14 +24,6 @@ float reference_mla_element(const MlaLayerView& cache, int64_t block, int offset
 // sees.
 std::vector<int64_t> reference_mla_list(const MlaArgs& args, const MlaQuery& query, int leaf);
 
-// One bf16 dot product of a pair, as the instruction computes it: acc + a[1] * b[1], then + a[0] *
-// b[0], each rounded to fp32; denormal factors and results count as zero.
-struct Bf16Pair {
-  uint16_t first = 0;
-  uint16_t second = 0;
-};
-float reference_bf16_dot(float acc, Bf16Pair a, Bf16Pair b);
-
 // The state of one leaf; acc has latent elements. Sums of weights as in reference_attention_leaf.
 // bf16_class: rows are bf16, of an even number of elements. Scores are chains of dot products of
 // pairs of elements with the query rounded to bf16; values, of pairs of a tile's entries with their

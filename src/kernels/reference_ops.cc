@@ -60,6 +60,18 @@ float reference_tree16(const float* values) {
   return level[0];
 }
 
+float reference_bf16_dot(float acc, Bf16Pair a, Bf16Pair b) {
+  const auto flushed = [](float x) {
+    return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x;
+  };
+  const auto add = [&](uint16_t x, uint16_t y) {
+    acc = flushed(std::fma(flushed(bf16_to_f32(x)), flushed(bf16_to_f32(y)), flushed(acc)));
+  };
+  add(a.second, b.second);
+  add(a.first, b.first);
+  return acc;
+}
+
 void reference_rms_norm(const RmsNormArgs& args, int64_t row_begin, int64_t row_end) {
   for (int64_t row = row_begin; row < row_end; ++row) {
     for (int group = 0; group < args.num_groups; ++group) {
