@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "base/cpu.h"
-#include "golden_case.h"
 #include "kernels/isa.h"
+#include "layout_run.h"
 
 namespace millrace {
 namespace {
@@ -84,9 +84,7 @@ class Bytes : public testing::TestWithParam<Arithmetic> {
     ASSERT_TRUE(golden) << golden.error().message;
     golden_ = *golden;
     prompts_ = mixed_prompts(golden_);
-    if (GetParam().numeric_class == NumericClass::kBF16 && !detect_cpu_features().avx512_bf16) {
-      GTEST_SKIP() << "this CPU has no bf16 dot products";
-    }
+    if (!has_numeric_class(GetParam().numeric_class)) GTEST_SKIP() << "no bf16 dot products here";
     expected_ = run(golden_, prompts_, GetParam(), {});
     ASSERT_FALSE(expected_.empty());
   }

@@ -6,7 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "base/cpu.h"
+#include "base/env.h"
 #include "golden_case.h"
+#include "kernels/isa.h"
 
 namespace millrace {
 
@@ -31,6 +34,15 @@ inline std::vector<std::vector<int32_t>> prompts_of_lengths(const GoldenCase& go
     prompts.emplace_back(longest.begin(), longest.begin() + static_cast<ptrdiff_t>(length));
   }
   return prompts;
+}
+
+// Whether models can be loaded in a numeric class here: bf16 needs the CPU's bf16 dot products and
+// no lesser kernels forced upon this process.
+inline bool has_numeric_class(NumericClass numeric_class) {
+  if (numeric_class == NumericClass::kF32) return true;
+  const CpuFeatures features = detect_cpu_features();
+  const auto isa = resolve_isa(env::isa(), features);
+  return features.avx512_bf16 && isa && *isa == Isa::kAvx512Vnni;
 }
 
 // How a computation is laid out.
