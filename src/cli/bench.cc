@@ -188,7 +188,8 @@ void print_profile(const BenchRun& run) {
   }
 }
 
-Result<> run_bench(const BenchFlags& flags) {
+// Returns the exit code.
+Result<int> run_bench(const BenchFlags& flags) {
   MR_TRY(check(flags));
   MR_ASSIGN(EngineConfig config, flags.engine.parse(Purpose::kGenerate));
   const std::vector<BenchTest> tests = tests_of(flags);
@@ -224,7 +225,13 @@ Result<> run_bench(const BenchFlags& flags) {
     driver.set_profile(flags.profile);
     for (const BenchTest& test : tests) {
       row.test = test;
-      MR_ASSIGN(row.runs, run_test(driver, test, flags.repeats, progress));
+      auto runs = run_test(driver, test, flags.repeats, progress);
+      if (!runs && !InterruptScope::interrupted()) return std::unexpected(runs.error());
+      if (!runs) {
+        print_error(runs.error());
+        return kInterruptedExitCode;
+      }
+      row.runs = std::move(*runs);
       if (flags.profile) print_profile(row.runs.back());
       if (flags.json) {
         rows.push_back(to_json(row));
@@ -233,10 +240,13 @@ Result<> run_bench(const BenchFlags& flags) {
       }
     }
   }
-  if (flags.json) return write_stdout(rows.dump(2) + "\n");
-  return write_stdout(
-      fmt::format("\nMedians of {} runs ± standard deviation. Bounds measured in this run:\n{}",
-                  flags.repeats, bounds));
+  MR_TRY(write_stdout(
+      flags.json
+          ? rows.dump(2) + "\n"
+          : fmt::format(
+                "\nMedians of {} runs ± standard deviation. Bounds measured in this run:\n{}",
+                flags.repeats, bounds)));
+  return 0;
 }
 
 }  // namespace
@@ -272,10 +282,9 @@ void add_bench_command(CLI::App& app, int& exit_code) {
       "  millrace bench smollm2\n"
       "  millrace bench smollm2 -p 512 -n 128 -d 0,4096 -b 1,4,16 -t 1,2 --json");
   command->callback([flags, &exit_code] {
-    const Result<> done = run_bench(*flags);
-    if (done) return;
-    print_error(done.error());
-    exit_code = 1;
+    const Result<int> done = run_bench(*flags);
+    if (!done) print_error(done.error());
+    exit_code = done.value_or(1);
   });
 }
 

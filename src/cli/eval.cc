@@ -25,7 +25,6 @@
 namespace millrace {
 namespace {
 
-constexpr int kInterruptedExitCode = 130;  // 128 + SIGINT, as shells expect
 constexpr int64_t kMaxFewshot = 1000;
 
 struct EvalFlags {

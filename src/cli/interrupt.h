@@ -5,6 +5,9 @@
 
 namespace millrace {
 
+// Of a command that was stopped: 128 + SIGINT, as shells expect.
+inline constexpr int kInterruptedExitCode = 130;
+
 // While one exists, the first SIGINT only sets a flag, and interrupts a blocking read. A second one
 // before the flag is cleared ends the process at once (exit code 130).
 class InterruptScope {

@@ -20,7 +20,6 @@ namespace millrace {
 namespace {
 
 constexpr size_t kMaxPromptBytes = size_t{64} << 20;
-constexpr int kInterruptedExitCode = 130;  // 128 + SIGINT, as shells expect
 
 struct RunFlags {
   std::string model = "smollm2";
