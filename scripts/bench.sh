@@ -19,6 +19,9 @@ HELP
       return
       ;;
   esac
+  if [[ ${1:-} == compare && " $* " =~ \ (-h|--help)\  ]]; then
+    exec python3 "$COMPARE" --help
+  fi
   setup_build
   build_targets release millrace
   setup_model

@@ -202,11 +202,13 @@ Result<int> run_bench(const BenchFlags& flags) {
   InterruptScope interrupts;
   ProgressBar progress;
   auto rows = nlohmann::ordered_json::array();
-  if (!flags.json) MR_TRY(write_stdout(table_head()));
+  bool has_head = flags.json;
   std::string bounds;
   for (const int threads : flags.threads) {
     config.threads = threads;
     MR_ASSIGN(LoadedModel model, load_model(path, config, progress));
+    if (!has_head) MR_TRY(write_stdout(table_head()));
+    has_head = true;
     BenchRow row;
     MR_ASSIGN(row.model, describe(model, config));
     const Execution& execution = model.runner->model().execution();

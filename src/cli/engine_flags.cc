@@ -50,11 +50,12 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
       "Type of cached index keys of sparse attention: auto (int8), f32, bf16, int8");
   add("--load-format", flags.load_format,
       "auto, or dummy: random weights of the model's configuration, none are read");
-  add("--dummy-format", flags.dummy_format, "Format of the matrices of dummy weights");
+  add("--dummy-format", flags.dummy_format,
+      "Format of the matrices of dummy weights: Q8_0, Q4_0, BF16 and the other formats of GGUF");
   add("--activation-quantization", flags.activation_quantization,
       "Activations of 4- to 8-bit weights: auto, none (exact), int8");
   add("--numeric-class", flags.numeric_class,
-      "f32, or bf16: bf16 weights and bf16 latent caches by bf16 dot products");
+      "f32, or bf16: bf16 weights and bf16 latent caches by bf16 dot products (AVX-512 BF16)");
   add("--max-model-len", flags.max_model_len,
       "Tokens of the longest sequence; default: what the model was made for");
   add("--max-num-batched-tokens", flags.max_num_batched_tokens,

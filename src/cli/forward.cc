@@ -222,6 +222,13 @@ void add_forward_command(CLI::App& app, int& exit_code) {
                       "Tokens of a prompt per step; 0: as many as a step takes");
   command->add_option("--batch", flags->batch, "all: one batch of all prompts; 1: one by one");
   add_engine_flags(*command, flags->engine);
+  command->footer(
+      "In Python, ids.safetensors is made by\n"
+      "  safetensors.numpy.save_file({\"ids_0\": numpy.array([1, 2, 3], \"int32\")}, "
+      "\"ids.safetensors\")\n"
+      "Examples:\n"
+      "  millrace forward smollm2 --input ids.safetensors --output logits.safetensors\n"
+      "  millrace forward tiny-dsa --input ids.safetensors --output out.safetensors --dump topk");
   command->callback([flags, &exit_code] {
     const Result<> done = run_forward(*flags);
     if (done) return;

@@ -37,6 +37,11 @@ void add_inspect_command(CLI::App& app, int& exit_code) {
       "inspect", "Print what a model is: sizes, formats, memory for weights and KV cache");
   command->add_option("MODEL", flags->model, "Path or name of a model")->required();
   command->add_flag("--json", flags->json, "Print JSON");
+  command->footer(
+      "Of a folder config.json is enough; the weights' sizes are then those of its shapes.\n"
+      "Examples:\n"
+      "  millrace inspect smollm2\n"
+      "  millrace inspect ./GLM-5.2 --json");
   command->callback([flags, &exit_code] {
     const Result<> done = run_inspect(*flags);
     if (done) return;

@@ -25,7 +25,12 @@ namespace {
 constexpr int kErrorExitCode = 1;
 constexpr int kUsageExitCode = 2;
 
-int usage_error(const CLI::App& app, const CLI::ParseError& error) {
+// `first`: the first argument, or null.
+int usage_error(const CLI::App& app, const CLI::ParseError& error, const char* first) {
+  if (app.get_subcommands().empty() && first != nullptr && *first != '-') {
+    print_error({fmt::format("no command \"{}\"; see millrace --help", first)});
+    return kUsageExitCode;
+  }
   std::string command = "millrace";
   for (const CLI::App* chosen : app.get_subcommands()) command += " " + chosen->get_name();
   std::string message = error.what();
@@ -60,7 +65,7 @@ int main_of(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) return usage_error(app, error);
+    if (error.get_exit_code() != 0) return usage_error(app, error, argc > 1 ? argv[1] : nullptr);
     app.exit(error);  // --help, --version
   }
   return exit_code;

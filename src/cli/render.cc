@@ -105,7 +105,7 @@ Result<> render(const RenderOptions& options) {
 void add_render_command(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<RenderOptions>();
   CLI::App* command = app.add_subcommand("render", "Render chats by a model's chat template");
-  command->add_option("model", options->model, "A model folder, a GGUF file, or a model's name")
+  command->add_option("MODEL", options->model, "A model folder, a GGUF file, or a model's name")
       ->required();
   command
       ->add_option("--input", options->input,
@@ -117,6 +117,10 @@ void add_render_command(CLI::App& app, int& exit_code) {
   command->add_option("--now", options->now,
                       "What templates see as the time: local, \"YYYY-MM-DD HH:MM:SS\"");
   command->add_flag("--keep-nulls", options->keep_nulls, "Leave null-valued keys in the messages");
+  command->footer(
+      "Example:\n"
+      "  echo '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}' | millrace render "
+      "smollm2 --input -");
   command->callback([options, &exit_code] {
     const auto done = render(*options);
     if (!done) print_error(done.error());

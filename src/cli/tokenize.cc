@@ -91,11 +91,11 @@ void add_tokenize_command(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<TokenizeOptions>();
   CLI::App* command = app.add_subcommand("tokenize", "Show the token ids and pieces of a text");
   command
-      ->add_option("tokenizer", options->model,
+      ->add_option("TOKENIZER", options->model,
                    "A tokenizer.json, a model folder, a GGUF file, or a model's name")
       ->required();
   CLI::Option* text =
-      command->add_option("text", options->text, "The text; standard input if left out");
+      command->add_option("TEXT", options->text, "The text; standard input if left out");
   command
       ->add_option("--input", options->input,
                    "Read rows {\"text\": ...} from a JSONL file (- for standard input) and write "
@@ -106,6 +106,10 @@ void add_tokenize_command(CLI::App& app, int& exit_code) {
                     "Add what the tokenizer puts around a text (BOS and the like)");
   command->add_flag("--plain-special", options->plain_special,
                     "Read the text of special tokens as plain text");
+  command->footer(
+      "Examples:\n"
+      "  millrace tokenize smollm2 \"What is a millrace?\"\n"
+      "  millrace tokenize ./tokenizer.json --input texts.jsonl");
   command->callback([options, text, &exit_code] {
     options->has_text = text->count() > 0;
     const auto done = tokenize(*options);

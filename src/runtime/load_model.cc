@@ -36,8 +36,8 @@ Result<Execution> resolve_execution(const EngineConfig& engine, int threads) {
   if (execution.bf16_class && (execution.isa != Isa::kAvx512Vnni || !features.avx512_bf16)) {
     return fail(
         "--numeric-class bf16 needs a CPU with AVX-512 BF16 dot products and the kernels "
-        "avx512vnni; here are {} kernels and {} BF16; use --numeric-class f32",
-        name_of(execution.isa), features.avx512_bf16 ? "there is" : "there is no");
+        "avx512vnni; this CPU {} them, and the kernels are {}; use --numeric-class f32",
+        features.avx512_bf16 ? "has" : "lacks", name_of(execution.isa));
   }
   return execution;
 }
