@@ -400,8 +400,8 @@ def measure_all(arguments, settings):
     if with_memory:
         used |= {name for name, _ in footprint.CASES}
     make_models(arguments, used)
-    report = {"cpu": cpu_field("model name") or platform.machine(), "threads": settings.threads, "runs": arguments.runs, "rows": [],
-              "memory": [], "first_token": None}
+    report = {"cpu": cpu_field("model name") or platform.machine(), "threads": settings.threads,
+              "runs": arguments.runs, "rows": [], "memory": [], "first_token": None}
     report["llama_cpp_version"], report["llama_cpp_system"] = peer_version(settings)
     if FIRST_TOKEN in arguments.rows and settings.millrace:
         report["first_token"] = footprint.time_to_first_token(settings, arguments.runs)

@@ -39,6 +39,14 @@ struct Shape {
   bool decode = false;   // leaves are cut, not tokens
 };
 
+const MlaKernels& kernels_of(const Options& options) {
+  MlaLayerView cache;
+  cache.dtype = options.cache;
+  cache.latent = kLatent;
+  cache.rope = kRope;
+  return mla_kernels(options.isa, options.bf16_class, cache);
+}
+
 // One layer with a cache of its own, queries and selections.
 class Workload {
  public:
@@ -83,10 +91,6 @@ class Workload {
   }
 
  private:
-  const MlaKernels& kernels() const {
-    return mla_kernels(options_.isa, options_.bf16_class, args_.cache);
-  }
-
   void fill(std::mt19937& generator) {
     std::normal_distribution<float> normal(0.0f, 1.0f);
     std::vector<float> row(4 * (kLatent + kRope));
@@ -94,7 +98,7 @@ class Workload {
     const int64_t positions = static_cast<int64_t>(table_.size()) * 16;
     for (int64_t slot = 0; slot < positions; ++slot) {
       const float* x = row.data() + slot * 7 % (3 * (kLatent + kRope));
-      kernels().write({x, 0, x + kLatent, 0, &slot, args_.cache}, 0, 1);
+      kernels_of(options_).write({x, 0, x + kLatent, 0, &slot, args_.cache}, 0, 1);
     }
     for (int t = 0; t < shape_.tokens; ++t) pairs_ += shape_.history + t + 1;
   }
@@ -121,7 +125,7 @@ class Workload {
   }
 
   void run_items(int thread) {
-    const MlaKernels& kernels = this->kernels();
+    const MlaKernels& kernels = kernels_of(options_);
     std::byte* scratch = scratch_.data() + thread * scratch_stride_;
     MlaItem item;
     item.num_heads = shape_.num_heads;
@@ -171,15 +175,10 @@ void show(const Options& options, const char* name, const Shape& shape, double p
 }
 
 void run(const Options& options) {
-  MlaLayerView cache;
-  cache.dtype = options.cache;
-  cache.latent = kLatent;
-  cache.rope = kRope;
   const double peak = options.bf16_class ? bf16_peak(options) : fma_peak(options);
   std::printf("%d threads, %s, cache %s; %s peak %.1f G/s\n", options.threads,
-              mla_kernels(options.isa, options.bf16_class, cache).name,
-              std::string(name_of(options.cache)).c_str(), options.bf16_class ? "bf16" : "FMA",
-              peak * 1e-9);
+              kernels_of(options).name, std::string(name_of(options.cache)).c_str(),
+              options.bf16_class ? "bf16" : "FMA", peak * 1e-9);
   for (const int heads : {16, 64}) {
     if (options.heads != 0 && options.heads != heads) continue;
     for (const int history : {255, 2047, 16383}) {

@@ -19,7 +19,8 @@ HELP
       return
       ;;
   esac
-  if [[ ${1:-} == compare && " $* " =~ \ (-h|--help)\  ]]; then
+  # Without setting up, where that can be.
+  if [[ ${1:-} == compare && " $* " =~ \ (-h|--help)\  ]] && command -v python3 >/dev/null; then
     exec python3 "$COMPARE" --help
   fi
   setup_build
