@@ -121,13 +121,13 @@ Times best_times(const Settings& settings, const std::function<void(int)>& body,
 }
 
 Buffer memory_beyond_caches() {
-  constexpr size_t kBytes = size_t{256} << 20;
-  auto memory = Buffer::allocate(kBytes);
+  const auto bytes = static_cast<size_t>(bytes_beyond_caches());
+  auto memory = Buffer::allocate(bytes);
   if (!memory) {
     std::fprintf(stderr, "%s\n", memory.error().message.c_str());
     std::exit(1);
   }
-  std::memset(memory->data(), 1, kBytes);
+  std::memset(memory->data(), 1, bytes);
   return std::move(*memory);
 }
 

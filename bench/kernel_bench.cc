@@ -158,7 +158,7 @@ void bench_packing(WeightFormat format, Buffer& memory) {
   double best = 1e30;
   for (int i = 0; i < 4; ++i) {
     const double begin = thread_seconds();
-    pack_panels(sources, matrix, 0, matrix.num_panels(), memory.data() + (size_t{128} << 20));
+    pack_panels(sources, matrix, 0, matrix.num_panels(), memory.data() + memory.size() / 2);
     best = std::min(best, thread_seconds() - begin);
   }
   std::printf("%-5s packing  %6.2f GB/s of checkpoint\n", std::string(name_of(format)).c_str(),
@@ -166,7 +166,8 @@ void bench_packing(WeightFormat format, Buffer& memory) {
 }
 
 void run(const Options& options) {
-  const MatmulKernels& kernels = matmul_kernels(options.isa, detect_cpu_features().avx512_bf16);
+  const bool with_bf16 = has_bf16_class(options.isa, detect_cpu_features());
+  const MatmulKernels& kernels = matmul_kernels(options.isa, with_bf16);
   std::printf("%s, %d thread(s)\n", kernels.name, options.threads);
   Buffer memory = memory_beyond_caches();
   for (size_t i = 0; i + 4 <= memory.size(); i += 4) {

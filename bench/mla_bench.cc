@@ -219,9 +219,9 @@ int main(int argc, char** argv) {
   app.add_option("--heads", options.heads, "Only shapes of this many heads")
       ->check(CLI::IsMember({16, 64}));
   if (const auto exit_code = bench::parse(app, argc, argv)) return *exit_code;
-  const bool has_dots =
-      millrace::detect_cpu_features().avx512_bf16 && options.isa == millrace::Isa::kAvx512Vnni;
-  if (options.bf16_class && (!has_dots || options.cache != DType::kBF16)) {
+  const bool has_class =
+      millrace::has_bf16_class(options.isa, millrace::detect_cpu_features());
+  if (options.bf16_class && (!has_class || options.cache != DType::kBF16)) {
     std::fprintf(stderr,
                  "--bf16-class: takes --cache bf16, --isa avx512vnni and a CPU with bf16 dot "
                  "products\n");

@@ -169,4 +169,10 @@ int64_t available_memory() {
   return std::min(available, old_memory_limit());
 }
 
+int64_t bytes_beyond_caches() {
+  constexpr int64_t kLeast = int64_t{512} << 20;
+  const int64_t largest_cache = std::max(sysconf(_SC_LEVEL3_CACHE_SIZE), 0L);
+  return std::min(std::max(kLeast, 4 * largest_cache), available_memory() / 4);
+}
+
 }  // namespace millrace

@@ -30,4 +30,9 @@ int64_t total_memory();
 // Bytes that can be allocated without swapping, likewise cut.
 int64_t available_memory();
 
+// Bytes of a memory that is far larger than the caches, for measuring how fast memory is read: four
+// times the largest cache that the system tells of, at least 512 MiB, and at most a quarter of what
+// is available.
+int64_t bytes_beyond_caches();
+
 }  // namespace millrace

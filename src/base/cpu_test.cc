@@ -1,6 +1,9 @@
 #include "base/cpu.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
 
 namespace millrace {
 namespace {
@@ -20,6 +23,13 @@ TEST(Cpu, TheMachineHasSomethingToOffer) {
   EXPECT_GT(total_memory(), int64_t{1} << 24);
   EXPECT_GT(available_memory(), 0);
   EXPECT_LE(available_memory(), total_memory());
+}
+
+TEST(Cpu, MemoryBeyondTheCachesIsLargerThanThemAndFits) {
+  const int64_t bytes = bytes_beyond_caches();
+  EXPECT_GE(bytes, std::min<int64_t>(int64_t{512} << 20, available_memory() / 5));
+  EXPECT_GE(bytes, std::min<int64_t>(4 * sysconf(_SC_LEVEL3_CACHE_SIZE), available_memory() / 5));
+  EXPECT_LT(bytes, available_memory() / 2);
 }
 
 TEST(Cpu, WiderInstructionSetsImplyNarrowerOnes) {

@@ -85,9 +85,7 @@ Result<Peaks> measure_peaks(int threads, Isa isa, PeakKind kind) {
   ThreadTeam team(threads, available_cpus());
   Peaks peaks;
   {
-    // Far larger than any cache, and never more than a quarter of what is free.
-    const int64_t bytes = std::min<int64_t>(int64_t{512} << 20, available_memory() / 4);
-    MR_ASSIGN(Buffer memory, Buffer::allocate(static_cast<size_t>(bytes)));
+    MR_ASSIGN(Buffer memory, Buffer::allocate(static_cast<size_t>(bytes_beyond_caches())));
     peaks.read_bandwidth = measure_bandwidth(team, isa >= Isa::kAvx512, memory);
   }
   if (const PeakLoop loop = loop_for(isa, kind)) {

@@ -81,8 +81,10 @@ struct MlaBuild {
 std::vector<MlaBuild> available_builds() {
   const CpuFeatures features = detect_cpu_features();
   std::vector<MlaBuild> builds;
-  for (const Isa isa : available_isas(features)) builds.push_back({isa});
-  if (features.avx512_bf16) builds.push_back({Isa::kAvx512Vnni, true});
+  for (const Isa isa : available_isas(features)) {
+    builds.push_back({isa});
+    if (has_bf16_class(isa, features)) builds.push_back({isa, true});
+  }
   return builds;
 }
 

@@ -43,4 +43,8 @@ Result<Isa> resolve_isa(const std::optional<std::string>& forced, const CpuFeatu
   return fail("MILLRACE_ISA={}: unknown instruction set; possible here: {}", *forced, possible);
 }
 
+bool has_bf16_class(Isa isa, const CpuFeatures& features) {
+  return isa == Isa::kAvx512Vnni && features.avx512_bf16;
+}
+
 }  // namespace millrace

@@ -27,4 +27,8 @@ std::vector<Isa> available_isas(const CpuFeatures& features);
 // this CPU cannot run it; both list what is possible.
 Result<Isa> resolve_isa(const std::optional<std::string>& forced, const CpuFeatures& features);
 
+// Whether the kernels of `isa` compute in the numeric class bf16 on a CPU with these features: it
+// takes the CPU's bf16 dot products, and lesser kernels than kAvx512Vnni do without them.
+bool has_bf16_class(Isa isa, const CpuFeatures& features);
+
 }  // namespace millrace

@@ -28,5 +28,14 @@ TEST(Isa, DetectedSetsAreOrdered) {
   EXPECT_EQ(*resolve_isa(std::nullopt, features), available_isas(features).back());
 }
 
+TEST(Isa, TheClassBf16NeedsTheCpuAndTheBestKernels) {
+  const CpuFeatures all{
+      .avx2 = true, .avx512 = true, .avx512_vnni = true, .avx512_bf16 = true};
+  EXPECT_TRUE(has_bf16_class(Isa::kAvx512Vnni, all));
+  EXPECT_FALSE(has_bf16_class(Isa::kAvx512, all));
+  EXPECT_FALSE(
+      has_bf16_class(Isa::kAvx512Vnni, {.avx2 = true, .avx512 = true, .avx512_vnni = true}));
+}
+
 }  // namespace
 }  // namespace millrace

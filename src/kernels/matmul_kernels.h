@@ -138,9 +138,8 @@ struct MatmulKernels {
   const Bf16Kernels* bf16;  // null if the instruction set has none
 };
 
-// The kernels of an instruction set, which the CPU must have. `with_bf16`: the CPU also has bf16
-// dot products (CpuFeatures::avx512_bf16), so the numeric class bf16 may be used; needs
-// kAvx512Vnni.
+// The kernels of an instruction set, which the CPU must have. `with_bf16`: with those of
+// the numeric class bf16; needs has_bf16_class (kernels/isa.h).
 const MatmulKernels& matmul_kernels(Isa isa, bool with_bf16);
 
 }  // namespace millrace

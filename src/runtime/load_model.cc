@@ -33,7 +33,7 @@ Result<Execution> resolve_execution(const EngineConfig& engine, int threads) {
                 *selection);
   }
   execution.recent_keys = selection.has_value();
-  if (execution.bf16_class && (execution.isa != Isa::kAvx512Vnni || !features.avx512_bf16)) {
+  if (execution.bf16_class && !has_bf16_class(execution.isa, features)) {
     return fail(
         "--numeric-class bf16 needs a CPU with AVX-512 BF16 dot products and the kernels "
         "avx512vnni; this CPU {} them, and the kernels are {}; use --numeric-class f32",

@@ -42,7 +42,7 @@ inline bool has_numeric_class(NumericClass numeric_class) {
   if (numeric_class == NumericClass::kF32) return true;
   const CpuFeatures features = detect_cpu_features();
   const auto isa = resolve_isa(env::isa(), features);
-  return features.avx512_bf16 && isa && *isa == Isa::kAvx512Vnni;
+  return isa && has_bf16_class(*isa, features);
 }
 
 // How a computation is laid out.
