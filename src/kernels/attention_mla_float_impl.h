@@ -29,35 +29,45 @@ template <DType kDType>
 class FloatExpander {
  public:
   explicit FloatExpander(const MlaExpansion& at)
-      : tile_(at.tile), next_(at.next), latent_(at.latent), width_(at.width), to_(at.values) {}
+      : rows_(at.tile.rows),
+        scales_(at.tile.scales),
+        count_(at.tile.count),
+        next_rows_(at.next.rows),
+        next_scales_(at.next.scales),
+        next_count_(at.next.count),
+        latent_(at.latent),
+        width_(at.width),
+        to_(at.values) {}
+
+  // Whether all entries are there and consist of whole blocks.
+  MR_INLINE bool is_whole() const { return count_ == 16 && width_ % 16 == 0; }
 
   MR_INLINE void begin() const {
-    for (int i = 0; i < 16; ++i) step(0, i);
+    for (int i = 0; i < 16; ++i) step<false>(0, i);
   }
 
-  // Elements [16 * block, 16 * block + 16) of entry i of the tile; the same of the next tile are
-  // fetched.
+  // Elements [16 * block, 16 * block + 16) of entry i of the tile, kWhole if is_whole() and the
+  // block is one of theirs; the same of the next tile are fetched.
+  template <bool kWhole>
   MR_INLINE void step(int block, int i) const {
     constexpr int kBytes = 16 * element_bytes<kDType>();
-    if (i < next_.count && block * kBytes % kCacheLine == 0) {
-      prefetch_tile(next_.rows[i] + block * kBytes);
-      if (kDType == DType::kI8 && block == 0) prefetch_tile(next_.scales[i]);
+    const int asked = block * kBytes % kCacheLine == 0 ? next_count_ : 0;
+    if (i < asked) {
+      prefetch_tile(next_rows_[i] + block * kBytes);
+      if (kDType == DType::kI8 && block == 0) prefetch_tile(next_scales_[i]);
     }
-    if (i >= tile_.count) return;
     float* to = to_ + block * kSquare + i * 16;
-    if (16 * block + 16 <= width_) {
-      V16 elements = load_elements<kDType>(tile_.rows[i] + block * kBytes);
-      if constexpr (kDType == DType::kI8) elements = elements * scale(block, i);
-      store(to, elements);
-    } else if (16 * block < width_) {
-      step_tail(block, i, to);
-    }
+    if (!kWhole && (i >= count_ || 16 * block >= width_)) return;
+    if (!kWhole && 16 * block + 16 > width_) return step_tail(block, i, to);
+    V16 elements = load_elements<kDType>(rows_[i] + block * kBytes);
+    if constexpr (kDType == DType::kI8) elements = elements * scale(block, i);
+    store(to, elements);
   }
 
  private:
   // The scales of the 16 elements of a block.
   MR_INLINE V16 scale(int block, int i) const {
-    const float* scales = tile_.scales[i];
+    const float* scales = scales_[i];
     const int of_latent = latent_ - 16 * block;
     if (of_latent >= 16) return set1(scales[0]);
     if (of_latent <= 0) return set1(scales[1]);
@@ -68,15 +78,19 @@ class FloatExpander {
   [[gnu::noinline]] void step_tail(int block, int i, float* to) const {
     constexpr int kSize = element_bytes<kDType>();
     alignas(64) std::byte elements[64] = {};
-    __builtin_memcpy(elements, tile_.rows[i] + 16 * block * kSize,
+    __builtin_memcpy(elements, rows_[i] + 16 * block * kSize,
                      static_cast<size_t>((width_ - 16 * block) * kSize));
     V16 tail = load_elements<kDType>(elements);
     if constexpr (kDType == DType::kI8) tail = tail * scale(block, i);
     store(to, tail);
   }
 
-  const MlaTile& tile_;
-  const MlaTile& next_;
+  const std::byte* const* rows_;
+  const float* const* scales_;
+  int count_;
+  const std::byte* const* next_rows_;
+  const float* const* next_scales_;
+  int next_count_;
   int latent_;
   int width_;
   float* to_;
@@ -93,9 +107,28 @@ MR_INLINE V16 fma_broadcast(V16 acc, V16 a, const float* p) {
 #endif
 }
 
+// Adds `count` elements of `query` and `tile` to the chains of kEntries entries, and expands a part
+// of block `next` after each.
+template <int kEntries, bool kWhole, typename Expand>
+MR_INLINE void add_elements(const float* query, const float* tile, int count, const Expand& expand,
+                            int next, V16 (&acc)[kEntries]) {
+  const auto add_element = [&](int j) __attribute__((always_inline)) {
+    const V16 q = load(query + j * kMlaLanes);
+    MR_UNROLL(16)
+    for (int e = 0; e < kEntries; ++e) acc[e] = fma_broadcast(acc[e], q, tile + e * 16 + j);
+    expand.template step<kWhole>(next, j);
+  };
+  if constexpr (kWhole) {
+    MR_UNROLL(16)
+    for (int j = 0; j < 16; ++j) add_element(j);
+  } else {
+    for (int j = 0; j < count; ++j) add_element(j);
+  }
+}
+
 // Scores of kEntries entries from `first` on: each a chain over the elements. Block b + 1 is
-// expanded while block b is used.
-template <int kEntries, typename Expand>
+// expanded while block b is used; kWhole if the expander says so.
+template <int kEntries, bool kWhole, typename Expand>
 void score_entries(const MlaScores& at, int first, const Expand& expand) {
   V16 acc[kEntries];
   MR_UNROLL(16)
@@ -103,15 +136,11 @@ void score_entries(const MlaScores& at, int first, const Expand& expand) {
   const float* q = at.q;
   const float* tile = at.expansion.values + first * 16;
   const int width = at.expansion.width;
-  for (int block = 0; 16 * block < width; ++block, tile += kSquare) {
-    const int count = width - 16 * block < 16 ? width - 16 * block : 16;
-    for (int j = 0; j < count; ++j, q += kMlaLanes) {
-      const V16 query = load(q);
-      MR_UNROLL(16)
-      for (int e = 0; e < kEntries; ++e) acc[e] = fma_broadcast(acc[e], query, tile + e * 16 + j);
-      expand.step(block + 1, j);
-    }
+  const int blocks = (width + 15) / 16;
+  for (int block = 0; block + 1 < blocks; ++block, q += kSquare, tile += kSquare) {
+    add_elements<kEntries, kWhole>(q, tile, 16, expand, block + 1, acc);
   }
+  add_elements<kEntries, false>(q, tile, width - 16 * (blocks - 1), NoExpander{}, blocks, acc);
   const V16 factor = set1(at.scale);
   float* scores = at.scores + first * kMlaLanes;
   MR_UNROLL(16)
@@ -138,13 +167,14 @@ struct FloatRows {
   MR_INLINE static void score(const MlaScores& at, const Expand& expand) {
     const int count = at.expansion.tile.count;
     if constexpr (kMlaChains == 16) {
-      if (count > 12) return score_entries<16>(at, 0, expand);
-      if (count > 8) return score_entries<12>(at, 0, expand);
-      if (count > 4) return score_entries<8>(at, 0, expand);
-      return score_entries<4>(at, 0, expand);
+      if (expand.is_whole()) return score_entries<16, true>(at, 0, expand);
+      if (count > 12) return score_entries<16, false>(at, 0, expand);
+      if (count > 8) return score_entries<12, false>(at, 0, expand);
+      if (count > 4) return score_entries<8, false>(at, 0, expand);
+      return score_entries<4, false>(at, 0, expand);
     } else {
-      score_entries<4>(at, 0, expand);
-      for (int e = 4; e < count; e += 4) score_entries<4>(at, e, NoExpander{});
+      score_entries<4, false>(at, 0, expand);
+      for (int e = 4; e < count; e += 4) score_entries<4, false>(at, e, NoExpander{});
     }
   }
 
