@@ -244,10 +244,11 @@ void merge_parts(const IndexerArgs& args, const IndexMerge& merge, std::byte* sc
 void write_int8_key(const float* key, int dim, std::byte* group, float* scales, int lane) {
   const float scale = int8_scale(key, dim);
   scales[lane] = scale;
+  const Int8Codes codes(scale);
   for (int d = 0; d < dim; d += 16) {
     const int count = dim - d < 16 ? dim - d : 16;
     uint8_t chunk[16];
-    store_low8(chunk, add(index_codes(key + d, count, scale), set1_int(128)));
+    store_low8(chunk, add(codes.of(key + d, count), set1_int(128)));
     for (int i = 0; i < count; i += 4) {
       __builtin_memcpy(group + int64_t{d + i} * 16 + 4 * lane, chunk + i, 4);
     }

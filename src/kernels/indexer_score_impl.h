@@ -48,22 +48,16 @@ struct IndexGroup {
   const float* scales = nullptr;
 };
 
-// Codes of up to 16 elements from x, absent ones 0; 0 for a scale that divides nothing.
-MR_INLINE I16 index_codes(const float* x, int count, float scale) {
-  if (!(scale > 0 && scale < __builtin_inff())) return zero_int();
-  const V16 quotient = load_first(x, count) / set1(scale);
-  return to_int(max(min(quotient, set1(127.0f)), set1(-127.0f)));
-}
-
 // Packs head `head` of a query as int8.
 void pack_head_int8(const float* q, float weight, int head, IndexQuery& query) {
   const float scale = int8_scale(q, query.dim);
+  const Int8Codes int8_codes(scale);
   const int block = head / kIndexHeads;
   std::byte* to = query.values + int64_t{block} * kIndexHeads * query.dim + head % kIndexHeads * 4;
   I16 sum = zero_int();
   for (int d = 0; d < query.dim; d += 16) {
     const int count = query.dim - d < 16 ? query.dim - d : 16;
-    const I16 codes = index_codes(q + d, count, scale);
+    const I16 codes = int8_codes.of(q + d, count);
     sum = add(sum, codes);
     uint8_t chunk[16];
     store_low8(chunk, codes);
@@ -122,12 +116,16 @@ MR_INLINE void add_int8_block(const IndexQuery& query, int head, const std::byte
     for (int g = 0; g < kGroups; ++g) acc[g][h] = start;
   }
   const std::byte* q = query.values + int64_t{head} * query.dim;
-  for (int64_t d = 0; d < query.dim; d += 4, q += 4 * kIndexHeads) {
-    prefetch_level2(ahead + d * 16);
+  const std::byte* end = q + int64_t{kIndexHeads} * query.dim;
+  const std::byte* stored[kGroups];
+  MR_UNROLL(2)
+  for (int g = 0; g < kGroups; ++g) stored[g] = groups[g].keys;
+  for (int64_t at = 0; q != end; q += 4 * kIndexHeads, at += 64) {
+    prefetch_level2(ahead + at);
     I16 keys[kGroups];
     MR_UNROLL(2)
     for (int g = 0; g < kGroups; ++g) {
-      keys[g] = load_int(groups[g].keys + d * 16);
+      keys[g] = load_int(stored[g] + at);
       if constexpr (!kUnsignedKeys) {
         keys[g] = xor_bits(keys[g], set1_int(static_cast<int32_t>(0x80808080u)));
       }
@@ -142,6 +140,7 @@ MR_INLINE void add_int8_block(const IndexQuery& query, int head, const std::byte
         } else {
           acc[g][h] = dot4_signed(acc[g][h], keys[g], codes);
         }
+        keep_in_place(acc[g][h]);
       }
     }
   }

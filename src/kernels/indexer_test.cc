@@ -341,6 +341,43 @@ TEST_P(IndexerTest, WritesTheReferencesBytes) {
   }
 }
 
+// Elements whose quotient by the scale is a tie, or next to one: for each code and many scales.
+TEST_P(IndexerTest, CodesNextToTies) {
+  const int dim = 128;
+  const int64_t tokens = 400;
+  const IndexerCase c{
+      .dim = dim, .block_size = 16, .dtype = DType::kI8, .lengths = {{tokens - 1, 1}}};
+  IndexerFixture expected(c);
+  IndexerFixture actual(c);
+  const auto bytes = static_cast<size_t>(actual.args.cache.block_stride * (tokens / 16));
+  const std::vector<float> random = actual.draw(2 * tokens);
+  std::vector<float> keys(static_cast<size_t>(tokens * dim));
+  for (int64_t t = 0; t < tokens; ++t) {
+    const float magnitude = std::ldexp(1.0f + std::fabs(random[static_cast<size_t>(t)]),
+                                       static_cast<int>(t % 250) - 130);
+    float* key = keys.data() + t * dim;
+    key[0] = magnitude;
+    const float scale = magnitude / 127.0f;
+    for (int d = 1; d < dim; ++d) {
+      key[d] = (static_cast<float>(d) - 0.5f) * scale;
+      for (int64_t ulps = (t + d) % 7 - 3; ulps != 0; ulps += ulps < 0 ? 1 : -1) {
+        key[d] = std::nextafter(key[d], ulps < 0 ? 0.0f : magnitude);
+      }
+      if (d % 2 == 0) key[d] = -key[d];
+    }
+  }
+  for (IndexerFixture* fixture : {&expected, &actual}) {
+    std::memset(fixture->args.cache.rows, 0xcd, bytes);
+    const IndexWriteArgs write{keys.data(), dim, fixture->slots.data(), fixture->args.cache};
+    if (fixture == &expected) {
+      reference_index_write(write, 0, tokens);
+    } else {
+      kernels().write(write, 0, tokens);
+    }
+  }
+  EXPECT_EQ(std::memcmp(expected.args.cache.rows, actual.args.cache.rows, bytes), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Isas, IndexerTest,
                          ::testing::ValuesIn(available_isas(detect_cpu_features())),
                          [](const auto& info) { return std::string(name_of(info.param)); });

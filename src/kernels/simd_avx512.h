@@ -177,6 +177,10 @@ MR_INLINE I16 dot4_signed(I16 acc, I16 a_s8, I16 b_s8) {
 #endif
 }
 
+// Keeps the sum that a loop carries in one register: GCC would copy it to another one and back in
+// each round.
+MR_INLINE void keep_in_place(I16& sum) { asm("" : "+v"(sum.v)); }
+
 MR_INLINE void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 // Into the second-level cache.
 MR_INLINE void prefetch_level2(const void* p) {
