@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <limits>
 #include <optional>
 #include <sstream>
+#include <string_view>
 #include <vector>
 
 namespace millrace {
@@ -131,6 +133,15 @@ CpuFeatures detect_cpu_features() {
   features.avx512_vnni = features.avx512 && bit(seven.ecx, 11);
   features.avx512_bf16 = features.avx512 && bit(seven_one.eax, 5);
   return features;
+}
+
+bool is_intel_cpu() {
+  const Registers vendor = cpuid(0, 0);
+  char name[12];
+  std::memcpy(name, &vendor.ebx, 4);
+  std::memcpy(name + 4, &vendor.edx, 4);
+  std::memcpy(name + 8, &vendor.ecx, 4);
+  return std::string_view(name, sizeof name) == "GenuineIntel";
 }
 
 int cpus_of_quota(const std::string& cpu_max) {

@@ -16,6 +16,9 @@ struct CpuFeatures {
 
 CpuFeatures detect_cpu_features();
 
+// Whether Intel made the CPU: for choices between ways of reading memory, never between results.
+bool is_intel_cpu();
+
 // CPUs that this process may run on: its affinity mask, cut to the CPU quota of its control group
 // (rounded up). At least 1.
 int available_cpus();

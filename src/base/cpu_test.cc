@@ -39,6 +39,7 @@ TEST(Cpu, WiderInstructionSetsImplyNarrowerOnes) {
   EXPECT_LE(features.avx512_bf16, features.avx512);
   EXPECT_EQ(features.avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
   EXPECT_EQ(features.avx512_vnni, features.avx512 && __builtin_cpu_supports("avx512vnni"));
+  EXPECT_EQ(is_intel_cpu(), __builtin_cpu_is("intel") != 0);
 }
 
 }  // namespace
