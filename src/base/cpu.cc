@@ -6,11 +6,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <string_view>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 namespace millrace {
@@ -180,10 +184,31 @@ int64_t available_memory() {
   return std::min(available, old_memory_limit());
 }
 
+int64_t bytes_of_caches(const std::vector<std::pair<std::string, std::string>>& caches) {
+  std::map<std::string, int64_t> sizes;
+  for (const auto& [cpus, size] : caches) {
+    std::istringstream text(size);
+    int64_t count = 0;
+    char unit = 0;
+    if (!(text >> count >> unit) || count < 0) continue;
+    if (unit == 'K') sizes[cpus] = count << 10;
+    if (unit == 'M') sizes[cpus] = count << 20;
+  }
+  int64_t bytes = 0;
+  for (const auto& [cpus, size] : sizes) bytes += size;
+  return bytes;
+}
+
 int64_t bytes_beyond_caches() {
   constexpr int64_t kLeast = int64_t{512} << 20;
-  const int64_t largest_cache = std::max(sysconf(_SC_LEVEL3_CACHE_SIZE), 0L);
-  return std::min(std::max(kLeast, 4 * largest_cache), available_memory() / 4);
+  std::vector<std::pair<std::string, std::string>> caches;
+  std::error_code ignored;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/sys/devices/system/cpu", ignored)) {
+    const std::string cache = entry.path().string() + "/cache/index3/";
+    caches.emplace_back(read_text(cache + "shared_cpu_list"), read_text(cache + "size"));
+  }
+  return std::min(std::max(kLeast, 4 * bytes_of_caches(caches)), available_memory() / 4);
 }
 
 }  // namespace millrace

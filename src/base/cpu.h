@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace millrace {
 
@@ -33,9 +35,13 @@ int64_t total_memory();
 // Bytes that can be allocated without swapping, likewise cut.
 int64_t available_memory();
 
-// Bytes of a memory that is far larger than the caches, for measuring how fast memory is read: four
-// times the largest cache that the system tells of, at least 512 MiB, and at most a quarter of what
-// is available.
+// Bytes of the distinct caches among (the CPUs that share one, its size as in cache/index3/size:
+// "32768K"); an unreadable size counts as 0.
+int64_t bytes_of_caches(const std::vector<std::pair<std::string, std::string>>& caches);
+
+// Bytes of a memory that is far larger than the machine's caches, for measuring how fast memory is
+// read: four times all caches of the third level together, at least 512 MiB, and at most a quarter
+// of what is available.
 int64_t bytes_beyond_caches();
 
 }  // namespace millrace

@@ -60,7 +60,7 @@ PeakLoop loop_for(Isa isa, PeakKind kind) {
     case PeakKind::kInt8:
       return isa == Isa::kAvx512Vnni ? roof_int8_avx512vnni : nullptr;
     case PeakKind::kBf16:
-      return detect_cpu_features().avx512_bf16 ? roof_bf16_avx512bf16 : nullptr;
+      return has_bf16_class(isa, detect_cpu_features()) ? roof_bf16_avx512bf16 : nullptr;
     case PeakKind::kFma:
       return isa >= Isa::kAvx512 ? roof_fma_avx512 : nullptr;
   }

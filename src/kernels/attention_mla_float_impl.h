@@ -40,14 +40,16 @@ class FloatExpander {
         to_(at.values) {}
 
   // Whether all entries are there and consist of whole blocks.
-  MR_INLINE bool is_whole() const { return count_ == 16 && width_ % 16 == 0; }
+  MR_INLINE static bool is_whole(const MlaExpansion& at) {
+    return at.tile.count == 16 && at.width % 16 == 0;
+  }
 
   MR_INLINE void begin() const {
     for (int i = 0; i < 16; ++i) step<false>(0, i);
   }
 
-  // Elements [16 * block, 16 * block + 16) of entry i of the tile, kWhole if is_whole() and the
-  // block is one of theirs; the same of the next tile are fetched.
+  // Brings elements [16 * block, 16 * block + 16) of entry i into the tile, and asks for the same
+  // of the next tile. kWhole: is_whole(), and the block is within the width.
   template <bool kWhole>
   MR_INLINE void step(int block, int i) const {
     constexpr int kBytes = 16 * element_bytes<kDType>();
@@ -85,6 +87,8 @@ class FloatExpander {
     store(to, tail);
   }
 
+  // Copies of what an MlaExpansion refers to: behind a reference all of it would be loaded again
+  // after each store to the tile.
   const std::byte* const* rows_;
   const float* const* scales_;
   int count_;
@@ -107,27 +111,8 @@ MR_INLINE V16 fma_broadcast(V16 acc, V16 a, const float* p) {
 #endif
 }
 
-// Adds `count` elements of `query` and `tile` to the chains of kEntries entries, and expands a part
-// of block `next` after each.
-template <int kEntries, bool kWhole, typename Expand>
-MR_INLINE void add_elements(const float* query, const float* tile, int count, const Expand& expand,
-                            int next, V16 (&acc)[kEntries]) {
-  const auto add_element = [&](int j) __attribute__((always_inline)) {
-    const V16 q = load(query + j * kMlaLanes);
-    MR_UNROLL(16)
-    for (int e = 0; e < kEntries; ++e) acc[e] = fma_broadcast(acc[e], q, tile + e * 16 + j);
-    expand.template step<kWhole>(next, j);
-  };
-  if constexpr (kWhole) {
-    MR_UNROLL(16)
-    for (int j = 0; j < 16; ++j) add_element(j);
-  } else {
-    for (int j = 0; j < count; ++j) add_element(j);
-  }
-}
-
 // Scores of kEntries entries from `first` on: each a chain over the elements. Block b + 1 is
-// expanded while block b is used; kWhole if the expander says so.
+// expanded while block b is used. kWhole: Expand's is_whole(), and a loop without questions.
 template <int kEntries, bool kWhole, typename Expand>
 void score_entries(const MlaScores& at, int first, const Expand& expand) {
   V16 acc[kEntries];
@@ -135,12 +120,26 @@ void score_entries(const MlaScores& at, int first, const Expand& expand) {
   for (int e = 0; e < kEntries; ++e) acc[e] = zero();
   const float* q = at.q;
   const float* tile = at.expansion.values + first * 16;
+  const auto add_element = [&](int j) __attribute__((always_inline)) {
+    const V16 query = load(q + j * kMlaLanes);
+    MR_UNROLL(16)
+    for (int e = 0; e < kEntries; ++e) acc[e] = fma_broadcast(acc[e], query, tile + e * 16 + j);
+  };
   const int width = at.expansion.width;
-  const int blocks = (width + 15) / 16;
-  for (int block = 0; block + 1 < blocks; ++block, q += kSquare, tile += kSquare) {
-    add_elements<kEntries, kWhole>(q, tile, 16, expand, block + 1, acc);
+  int block = 0;
+  for (; 16 * block + 16 < width; ++block, q += kSquare, tile += kSquare) {
+    const auto add_and_expand = [&](int j) __attribute__((always_inline)) {
+      add_element(j);
+      expand.template step<kWhole>(block + 1, j);
+    };
+    if constexpr (kWhole) {
+      MR_UNROLL(16)
+      for (int j = 0; j < 16; ++j) add_and_expand(j);
+    } else {
+      for (int j = 0; j < 16; ++j) add_and_expand(j);
+    }
   }
-  add_elements<kEntries, false>(q, tile, width - 16 * (blocks - 1), NoExpander{}, blocks, acc);
+  for (int j = 0; j < width - 16 * block; ++j) add_element(j);
   const V16 factor = set1(at.scale);
   float* scores = at.scores + first * kMlaLanes;
   MR_UNROLL(16)
@@ -167,7 +166,7 @@ struct FloatRows {
   MR_INLINE static void score(const MlaScores& at, const Expand& expand) {
     const int count = at.expansion.tile.count;
     if constexpr (kMlaChains == 16) {
-      if (expand.is_whole()) return score_entries<16, true>(at, 0, expand);
+      if (Expander::is_whole(at.expansion)) return score_entries<16, true>(at, 0, expand);
       if (count > 12) return score_entries<16, false>(at, 0, expand);
       if (count > 8) return score_entries<12, false>(at, 0, expand);
       if (count > 4) return score_entries<8, false>(at, 0, expand);

@@ -184,6 +184,22 @@ TEST_P(AttentionMlaTest, FullTilesOfWholeLines) {
   expect_reference(large, {{64, 1}, {16, 2}});
 }
 
+// Full tiles where the latent ends inside a block of 16 elements, and where the row does.
+TEST_P(AttentionMlaTest, FullTilesOfOtherWidths) {
+  for (const auto& [latent, rope] : {std::pair{40, 8}, {24, 8}, {7, 3}, {20, 6}}) {
+    for (const int length : {16, 17, 257, 600}) {
+      for (const DType cache : cache_types(kCacheTypes)) {
+        const MlaCase c{.latent = latent,
+                        .rope = rope,
+                        .num_heads = 20,
+                        .cache_dtype = cache,
+                        .lengths = {{length - 1, 1}}};
+        expect_reference(c, {{32, 1}, {16, 4}});
+      }
+    }
+  }
+}
+
 TEST_P(AttentionMlaTest, LengthsOfDenseAttention) {
   for (const int length : {1, 2, 15, 16, 17, 31, 255, 256, 257, 258, 600}) {
     for (const int block_size : {16, 48}) {

@@ -77,8 +77,7 @@ struct MlaScores {
 
 // An Expander that has nothing to do: the group is not the first of its tile.
 struct NoExpander {
-  MR_INLINE static bool is_whole() { return false; }
-  template <bool kWhole = false>
+  template <bool kWhole>
   MR_INLINE void step(int, int) const {}
 };
 

@@ -45,14 +45,14 @@ MR_INLINE void convert_chunk(const float* x, int count, Element* chunk) {
   return amax / 127.0f;
 }
 
-// Codes of elements: x / scale to the nearest integer, ties to even; 0 for a scale that divides
-// nothing.
+// Codes of elements, -127 to 127: x / scale to the nearest integer, ties to even; 0 for a scale that
+// divides nothing.
 class Int8Codes {
  public:
   explicit Int8Codes(float scale)
       : scale_(scale),
         usable_(scale > 0 && scale < __builtin_inff()),
-        invertible_(scale > 0x1p-100f && scale < 0x1p100f),
+        invertible_(scale > 0x1p-100f && scale < 0x1p100f),  // the inverse is a normal number
         inverse_(invertible_ ? 1.0f / scale : 0.0f) {}
 
   // Of up to 16 elements from x, absent ones 0.
@@ -60,17 +60,19 @@ class Int8Codes {
     if (!usable_) return zero_int();
     const V16 elements = load_first(x, count);
     if (invertible_) {
-      // A product is cheaper than a quotient, and off by three roundings at most: by 2.3e-5, as no
-      // quotient is above 127. Only so close to a tie the code could be another.
+      // A product is cheaper than a quotient. Both cut at 127, they differ by three roundings at
+      // most, 127 * 3 * 2^-24 = 2.3e-5: only so close to a tie the codes could differ.
       const V16 product = clamp(elements * set1(inverse_));
       const I16 codes = to_int(product);
       const V16 rest = abs(product - to_float(codes));
-      if (bits_of(greater(rest, set1(0.5f - 0x1p-15f))) == 0) return codes;
+      if (bits_of(greater(rest, set1(0.5f - kTieMargin))) == 0) return codes;
     }
     return to_int(clamp(elements / set1(scale_)));
   }
 
  private:
+  static constexpr float kTieMargin = 0x1p-15f;
+
   MR_INLINE static V16 clamp(V16 x) { return max(min(x, set1(127.0f)), set1(-127.0f)); }
 
   float scale_;

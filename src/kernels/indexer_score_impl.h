@@ -120,7 +120,7 @@ MR_INLINE void add_int8_block(const IndexQuery& query, int head, const std::byte
   const std::byte* stored[kGroups];
   MR_UNROLL(2)
   for (int g = 0; g < kGroups; ++g) stored[g] = groups[g].keys;
-  for (int64_t at = 0; q != end; q += 4 * kIndexHeads, at += 64) {
+  for (int64_t at = 0; q < end; q += 4 * kIndexHeads, at += 64) {
     prefetch_level2(ahead + at);
     I16 keys[kGroups];
     MR_UNROLL(2)

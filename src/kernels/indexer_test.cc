@@ -341,16 +341,25 @@ TEST_P(IndexerTest, WritesTheReferencesBytes) {
   }
 }
 
-// Elements whose quotient by the scale is a tie, or next to one: for each code and many scales.
+// x moved by so many floats, up or down.
+float moved(float x, int64_t floats) {
+  const float towards = floats < 0 ? -kInf : kInf;
+  for (int64_t i = 0; i < std::abs(floats); ++i) x = std::nextafter(x, towards);
+  return x;
+}
+
+// Elements whose quotient by the scale is a tie or next to one, for all codes and many scales. In
+// every second key all of them; in the others one of 16, so that the others do not decide how its
+// code is made, on both sides of the margin where that changes.
 TEST_P(IndexerTest, CodesNextToTies) {
   const int dim = 128;
-  const int64_t tokens = 400;
+  const int64_t tokens = 800;
   const IndexerCase c{
       .dim = dim, .block_size = 16, .dtype = DType::kI8, .lengths = {{tokens - 1, 1}}};
   IndexerFixture expected(c);
   IndexerFixture actual(c);
-  const auto bytes = static_cast<size_t>(actual.args.cache.block_stride * (tokens / 16));
-  const std::vector<float> random = actual.draw(2 * tokens);
+  const auto bytes = static_cast<size_t>(actual.args.cache.block_stride * (tokens / 16 + 3));
+  const std::vector<float> random = actual.draw(tokens);
   std::vector<float> keys(static_cast<size_t>(tokens * dim));
   for (int64_t t = 0; t < tokens; ++t) {
     const float magnitude = std::ldexp(1.0f + std::fabs(random[static_cast<size_t>(t)]),
@@ -358,12 +367,16 @@ TEST_P(IndexerTest, CodesNextToTies) {
     float* key = keys.data() + t * dim;
     key[0] = magnitude;
     const float scale = magnitude / 127.0f;
-    for (int d = 1; d < dim; ++d) {
-      key[d] = (static_cast<float>(d) - 0.5f) * scale;
-      for (int64_t ulps = (t + d) % 7 - 3; ulps != 0; ulps += ulps < 0 ? 1 : -1) {
-        key[d] = std::nextafter(key[d], ulps < 0 ? 0.0f : magnitude);
+    for (int64_t d = 1; d < dim; ++d) {
+      const float tie = (static_cast<float>(d) - 0.5f) * scale;
+      if (t % 2 == 0) {
+        key[d] = moved(tie, (t + d) % 7 - 3);
+      } else if (d % 16 == t / 2 % 16) {
+        key[d] = moved(tie, t / 32 % 17 - 8);
+      } else {
+        key[d] = static_cast<float>(d) * scale;
       }
-      if (d % 2 == 0) key[d] = -key[d];
+      if (d % 3 == 0) key[d] = -key[d];
     }
   }
   for (IndexerFixture* fixture : {&expected, &actual}) {

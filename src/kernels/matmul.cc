@@ -203,14 +203,14 @@ int64_t panel_sum_floats(const MatmulArgs& args, const Block& block) {
   return sum_levels(args) * block.rows * kPanelWidth;
 }
 
-// Bytes of a step of one panel that are prefetched, by trial. The hardware's prefetcher follows a
-// panel by itself up to the end of a page. On Zen 4 a line a step tells it early of the next page,
-// and all lines would take the miss buffers from it: a third of the bandwidth of a core. On
-// Emerald Rapids it needs all of them: with one, 4-bit weights are read at 70% of the bandwidth of
-// a core and 8-bit weights at 87%, with all at 87% and 95%.
-int64_t prefetched_bytes(int64_t step_bytes) {
-  static const bool asks_for_all = is_intel_cpu();
-  return asks_for_all ? step_bytes : kCacheLine;
+// Bytes of a step of one panel that are prefetched, by trial (bench/kernel_bench, one row). The
+// hardware's prefetcher follows a panel by itself up to the end of a page. On Zen 4 a line a step
+// tells it early of the next page, and all lines would take the miss buffers from it: a third of
+// the bandwidth of a core. On Emerald Rapids it needs all of them: with one, 4-bit weights are read
+// at 70% of the bandwidth of a core and 8-bit weights at 87%, with all at 87% and 95%. Other CPUs
+// of Intel, not measured, are taken to be like it.
+int64_t prefetched_bytes(int64_t step_bytes, bool is_intel) {
+  return is_intel ? step_bytes : kCacheLine;
 }
 
 int64_t prefetch_distance(const Method& method) {
@@ -226,7 +226,8 @@ void set_prefetch(const Operand& operand, const Block& block, int64_t pass, Tile
   if (passes == 1) {
     tile.prefetch_distance = prefetch_distance(operand.method);
     tile.prefetch_stride = step;
-    tile.prefetch_bytes = prefetched_bytes(step);
+    static const bool is_intel = is_intel_cpu();
+    tile.prefetch_bytes = prefetched_bytes(step, is_intel);
     tile.prefetch_wrap = operand.panel_bytes;
     tile.prefetch_skip = (operand.method.panels - 1) * tile.prefetch_wrap;
     return;

@@ -47,9 +47,9 @@ struct TileArgs {
   int32_t origin = 0;
   float leaf_scale = 1.0f;  // multiplies each leaf's chain before the first addition of the tree
   // Step i from the panel's start prefetches `prefetch_bytes` bytes, from `prefetch_distance` +
-  // i * `prefetch_stride` bytes after the start on. A single pass only shows the hardware's
-  // prefetcher the way, with a line a step; of several passes over a chunk each takes its share of
-  // the next chunk. Side by side panels: a whole step's bytes, `prefetch_distance` ahead.
+  // i * `prefetch_stride` bytes after the start on. Of a single pass matmul.cc says how much of a
+  // step; of several passes over a chunk each takes its share of the next chunk. Side by side
+  // panels: a whole step's bytes, `prefetch_distance` ahead.
   int64_t prefetch_distance = 0;
   int64_t prefetch_stride = 0;
   int64_t prefetch_bytes = 0;

@@ -235,6 +235,7 @@ MR_INLINE I16 dot4_signed(I16 acc, I16 a_s8, I16 b_s8) {
           dot4_half<7>(acc.hi, _mm256_abs_epi8(a_s8.hi), _mm256_sign_epi8(b_s8.hi, a_s8.hi))};
 }
 
+// As in simd_avx512.h.
 MR_INLINE void keep_in_place(I16& sum) { asm("" : "+x"(sum.lo), "+x"(sum.hi)); }
 
 MR_INLINE void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }

@@ -252,6 +252,7 @@ MR_OUTLINE I16 dot4_signed(const I16& acc, const I16& a_s8, const I16& b_s8) {
   return r;
 }
 
+// The compiler may do as it likes.
 MR_INLINE void keep_in_place(I16&) {}
 
 MR_INLINE void prefetch(const void* p) { __builtin_prefetch(p); }
