@@ -219,8 +219,7 @@ int main(int argc, char** argv) {
   app.add_option("--heads", options.heads, "Only shapes of this many heads")
       ->check(CLI::IsMember({16, 64}));
   if (const auto exit_code = bench::parse(app, argc, argv)) return *exit_code;
-  const bool has_class =
-      millrace::has_bf16_class(options.isa, millrace::detect_cpu_features());
+  const bool has_class = millrace::has_bf16_class(options.isa, millrace::detect_cpu_features());
   if (options.bf16_class && (!has_class || options.cache != DType::kBF16)) {
     std::fprintf(stderr,
                  "--bf16-class: takes --cache bf16, --isa avx512vnni and a CPU with bf16 dot "

@@ -95,9 +95,9 @@ struct MlaKernels {
 // The kernels for `isa` (avx512vnni uses the avx512 build).
 const MlaKernels& mla_kernels(Isa isa);
 // The kernels for a cache of this type and these row widths; run_item takes no other. In the
-// numeric class bf16 (`bf16_class`; needs has_bf16_class, kernels/isa.h) bf16 rows of an even number
-// of elements are multiplied by bf16 dot products, with queries and attention weights rounded to
-// bf16: reference_mla.h. In all other cases they are those for `isa`.
+// numeric class bf16 (`bf16_class`; needs has_bf16_class, kernels/isa.h) bf16 rows of an even
+// number of elements are multiplied by bf16 dot products, with queries and attention weights
+// rounded to bf16: reference_mla.h. In all other cases they are those for `isa`.
 const MlaKernels& mla_kernels(Isa isa, bool bf16_class, const MlaLayerView& cache);
 
 }  // namespace millrace

@@ -45,8 +45,8 @@ MR_INLINE void convert_chunk(const float* x, int count, Element* chunk) {
   return amax / 127.0f;
 }
 
-// Codes of elements, -127 to 127: x / scale to the nearest integer, ties to even; 0 for a scale that
-// divides nothing.
+// Codes of elements, -127 to 127: x / scale to the nearest integer, ties to even; 0 for a scale
+// that divides nothing.
 class Int8Codes {
  public:
   explicit Int8Codes(float scale)

@@ -29,8 +29,7 @@ TEST(Isa, DetectedSetsAreOrdered) {
 }
 
 TEST(Isa, TheClassBf16NeedsTheCpuAndTheBestKernels) {
-  const CpuFeatures all{
-      .avx2 = true, .avx512 = true, .avx512_vnni = true, .avx512_bf16 = true};
+  const CpuFeatures all{.avx2 = true, .avx512 = true, .avx512_vnni = true, .avx512_bf16 = true};
   EXPECT_TRUE(has_bf16_class(Isa::kAvx512Vnni, all));
   EXPECT_FALSE(has_bf16_class(Isa::kAvx512, all));
   EXPECT_FALSE(

@@ -32,7 +32,8 @@ namespace {
 
 // Random patterns of bits: all exponents, denormals, infinities and NaN among them.
 TEST(ReferenceBf16Dot, IsThatOfTheInstruction) {
-  if (!has_bf16_class(Isa::kAvx512Vnni, detect_cpu_features())) GTEST_SKIP() << "this CPU has no bf16 dot products";
+  if (!has_bf16_class(Isa::kAvx512Vnni, detect_cpu_features()))
+    GTEST_SKIP() << "this CPU has no bf16 dot products";
   std::mt19937 random(5);
   const auto special = [&](uint32_t bits) -> uint32_t {
     constexpr uint32_t kBits[] = {0, 0x8000, 1, 0x8040, 0x7f80, 0xff80, 0x7fc1, 0x0080, 0x7f7f};
@@ -67,7 +68,8 @@ float chain_bf16(const uint16_t* weight, const float* x, int64_t begin, int64_t 
 }
 
 TEST(MatmulBf16, EqualsChainsOfTheReference) {
-  if (!has_bf16_class(Isa::kAvx512Vnni, detect_cpu_features())) GTEST_SKIP() << "this CPU has no bf16 dot products";
+  if (!has_bf16_class(Isa::kAvx512Vnni, detect_cpu_features()))
+    GTEST_SKIP() << "this CPU has no bf16 dot products";
   const MatmulKernels& kernels = matmul_kernels(Isa::kAvx512Vnni, true);
   std::mt19937 random(1);
   const int64_t n = 37;

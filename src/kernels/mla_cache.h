@@ -20,7 +20,7 @@ struct MlaLayerView {
   int block_size = 16;
   int latent = 0;
   int rope = 0;
-  int index_dim = 0;  // a multiple of 4
+  int index_dim = 0;         // a multiple of 4
   int64_t block_stride = 0;  // bytes
   std::byte* rows = nullptr;
   std::byte* row_scales = nullptr;    // null unless int8 rows
