@@ -102,6 +102,21 @@ class IndexerTest : public ::testing::TestWithParam<Isa> {
  protected:
   const IndexerKernels& kernels() const { return indexer_kernels(GetParam()); }
 
+  // Whether the cache of `actual`, written by the kernels from one of `cuts` (tokens) to the next,
+  // has the bytes of that of `expected`, written by the reference at once. `write`: all but the
+  // cache.
+  bool writes_the_same(IndexerFixture& expected, IndexerFixture& actual, int64_t bytes,
+                       IndexWriteArgs write, const std::vector<int64_t>& cuts) {
+    const auto size = static_cast<size_t>(bytes);
+    std::memset(expected.args.cache.rows, 0xcd, size);
+    std::memset(actual.args.cache.rows, 0xcd, size);
+    write.cache = expected.args.cache;
+    reference_index_write(write, cuts.front(), cuts.back());
+    write.cache = actual.args.cache;
+    for (size_t i = 0; i + 1 < cuts.size(); ++i) kernels().write(write, cuts[i], cuts[i + 1]);
+    return std::memcmp(expected.args.cache.rows, actual.args.cache.rows, size) == 0;
+  }
+
   // Items of 1, 3 and 4 tokens, and parts.
   void expect_reference(IndexerFixture& fixture, const std::string& what) {
     const Selection expected = reference_selection(fixture);
@@ -323,19 +338,8 @@ TEST_P(IndexerTest, WritesTheReferencesBytes) {
       std::fill_n(keys.begin() + 11 * (dim + 3), dim, 1e-44f);
       std::vector<int64_t> slots = actual.slots;
       slots[20] = -1;
-      for (IndexerFixture* fixture : {&expected, &actual}) {
-        std::memset(fixture->args.cache.rows, 0xcd, static_cast<size_t>(bytes));
-        const IndexWriteArgs write{keys.data(), dim + 3, slots.data(), fixture->args.cache};
-        if (fixture == &expected) {
-          reference_index_write(write, 2, 60);
-        } else {
-          kernels().write(write, 2, 33);
-          kernels().write(write, 33, 60);
-        }
-      }
-      ASSERT_EQ(
-          std::memcmp(expected.args.cache.rows, actual.args.cache.rows, static_cast<size_t>(bytes)),
-          0)
+      ASSERT_TRUE(writes_the_same(expected, actual, bytes, {keys.data(), dim + 3, slots.data(), {}},
+                                  {2, 33, 60}))
           << name_of(dtype) << " dim " << dim;
     }
   }
@@ -358,7 +362,7 @@ TEST_P(IndexerTest, CodesNextToTies) {
       .dim = dim, .block_size = 16, .dtype = DType::kI8, .lengths = {{tokens - 1, 1}}};
   IndexerFixture expected(c);
   IndexerFixture actual(c);
-  const auto bytes = static_cast<size_t>(actual.args.cache.block_stride * (tokens / 16 + 3));
+  const int64_t bytes = actual.args.cache.block_stride * (tokens / 16 + 3);
   const std::vector<float> random = actual.draw(tokens);
   std::vector<float> keys(static_cast<size_t>(tokens * dim));
   for (int64_t t = 0; t < tokens; ++t) {
@@ -379,16 +383,8 @@ TEST_P(IndexerTest, CodesNextToTies) {
       if (d % 3 == 0) key[d] = -key[d];
     }
   }
-  for (IndexerFixture* fixture : {&expected, &actual}) {
-    std::memset(fixture->args.cache.rows, 0xcd, bytes);
-    const IndexWriteArgs write{keys.data(), dim, fixture->slots.data(), fixture->args.cache};
-    if (fixture == &expected) {
-      reference_index_write(write, 0, tokens);
-    } else {
-      kernels().write(write, 0, tokens);
-    }
-  }
-  EXPECT_EQ(std::memcmp(expected.args.cache.rows, actual.args.cache.rows, bytes), 0);
+  EXPECT_TRUE(writes_the_same(expected, actual, bytes, {keys.data(), dim, actual.slots.data(), {}},
+                              {0, tokens}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Isas, IndexerTest,
