@@ -24,7 +24,7 @@ INDEX_TOPK = 2048
 LAYERS = 2
 # Which kinds of steps belong to which part; the rest is the rest.
 PARTS = {
-    "indexer": ("indexer", "indexer merge"),
+    "indexer": ("pack index queries", "indexer", "indexer merge"),
     "attention": ("attention", "attention merge"),
     "experts": ("choose experts", "sort by expert", "pack by expert", "experts gate_up",
                 "experts down", "shared down", "sum of experts", "router"),

@@ -1,12 +1,12 @@
 // The indexer against the roofs of this machine, measured in the same run.
 //
-// One core. Decode: one token over a whole history, scores and choice together; tiles of prefill:
-// four tokens that share each loaded key. G multiply-adds a second, their share of the int8 (or
-// fp32 FMA) peak, GB/s of keys and their share of the read bandwidth. Choice: the same with one
-// head of four elements, nothing else in the pool, where little but the choice is left. Else a
-// block of the pool holds 16 positions of all layers, with f16 rows of GLM-5's latents, so that
-// keys lie as far apart as in a model. Time is CPU time, so that a busy machine blurs it less; the
-// best of several runs is shown. With --cold, 256 MB are read before each run and the median is
+// One core. Decode: one token over a whole history, packing, scores and choice together; tiles of
+// prefill: four tokens that share each loaded key. G multiply-adds a second, their share of the
+// int8 (or fp32 FMA) peak, GB/s of keys and their share of the read bandwidth. Choice: the same
+// with one head of four elements, nothing else in the pool, where little but the choice is left.
+// Else a block of the pool holds 16 positions of all layers, with f16 rows of GLM-5's latents, so
+// that keys lie as far apart as in a model. Time is CPU time, so that a busy machine blurs it less;
+// the best of several runs is shown. With --cold, 256 MB are read before each run and the median is
 // shown: keys, queries and scratch memory come from memory then, as after a model's matmuls.
 #include <algorithm>
 #include <cstdio>
@@ -29,6 +29,7 @@ struct Options : Settings {
   int heads = 32;
   int topk = 2048;
   int layers = 2;
+  int block_size = 16;
   int64_t history = 0;  // 0: several
   bool cold = false;
 };
@@ -56,11 +57,13 @@ class Workload {
     const MlaLayout layout = MlaLayout::make(
         {.dtype = DType::kF16,
          .index_dtype = options.keys,
+         .block_size = options.block_size,
          .latent = dim == 4 ? 0 : 512,
          .rope = dim == 4 ? 0 : 64,
          .index_dim = dim},
         std::vector<uint8_t>(static_cast<size_t>(dim == 4 ? 1 : options.layers), 1));
-    const int64_t blocks = (history + 15) / 16;
+    const int64_t block_size = options.block_size;
+    const int64_t blocks = (history + block_size - 1) / block_size;
     table_.resize(static_cast<size_t>(blocks));
     std::iota(table_.begin(), table_.end(), 0);
     std::shuffle(table_.begin(), table_.end(), generator_);
@@ -68,6 +71,7 @@ class Workload {
     MlaLayerView& view = args_.cache;
     view.index_dtype = options.keys;
     view.index_dim = dim;
+    view.block_size = options.block_size;
     view.block_stride = layout.block_bytes;
     view.index_keys = memory_.data() + layout.layers[0].index_keys;
     view.index_scales = memory_.data() + std::max<int64_t>(0, layout.layers[0].index_scales);
@@ -77,8 +81,11 @@ class Workload {
     weights_ = draw(int64_t{tokens} * heads);
     positions_.resize(static_cast<size_t>(tokens * options.topk));
     leaf_begin_.resize(static_cast<size_t>(tokens * 17));
-    scratch_ = std::move(
-        *Buffer::allocate(static_cast<size_t>(indexer_scratch_bytes(heads, dim, options.topk))));
+    scratch_ =
+        std::move(*Buffer::allocate(static_cast<size_t>(indexer_scratch_bytes(options.topk))));
+    queries_ = std::move(*Buffer::allocate(
+        static_cast<size_t>(tokens * index_query_bytes(heads, dim, options.keys))));
+    args_.queries = queries_.data();
     args_.q = q_.data();
     args_.q_stride = int64_t{heads} * dim;
     args_.weights = weights_.data();
@@ -94,6 +101,7 @@ class Workload {
   double run() {
     const IndexerKernels& kernels = indexer_kernels(options_.isa);
     const auto run_item = [&](int) {
+      kernels.pack(args_, {0, tokens_, 0, heads_}, nullptr);
       kernels.run_item(args_, {0, 0, tokens_, 0, history_, -1}, scratch_.data());
     };
     return options_.cold ? median_cold_seconds(options_.seconds, run_item)
@@ -117,8 +125,9 @@ class Workload {
   void write_keys() {
     const std::vector<float> some = draw(4096 + dim_);
     std::vector<int64_t> slots;
+    const int64_t block_size = options_.block_size;
     for (int64_t p = 0; p < history_; ++p) {
-      slots.push_back(int64_t{table_[static_cast<size_t>(p / 16)]} * 16 + p % 16);
+      slots.push_back(table_[static_cast<size_t>(p / block_size)] * block_size + p % block_size);
     }
     for (int64_t p = 0; p < history_; ++p) {
       const IndexWriteArgs write{some.data() + generator_() % 4096, 0, slots.data(), args_.cache};
@@ -140,6 +149,7 @@ class Workload {
   std::vector<int32_t> positions_;
   std::vector<int32_t> leaf_begin_;
   Buffer scratch_;
+  Buffer queries_;
   IndexerArgs args_;
 };
 
@@ -188,6 +198,9 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--layers", options.layers, "Layers of the pool, one of which is measured")
       ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  app.add_option("--block-size", options.block_size, "Positions of a block of the pool")
+      ->check(CLI::Range(16, 1024))
       ->capture_default_str();
   app.add_option("--history", options.history, "Only this many keys")
       ->check(CLI::Range(int64_t{16}, int64_t{1} << 24));

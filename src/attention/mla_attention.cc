@@ -75,6 +75,7 @@ void MlaAttention::record_indexer(Program& program, const IndexOperands& operand
                             .num_heads = shape_.index_heads,
                             .topk = shape_.topk,
                             .cache = operands.cache,
+                            .queries = operands.packed_q,
                             .sequences = batch_->sequences.data(),
                             .positions = out.positions,
                             .selection_stride = index_plan_.selection_stride,
@@ -82,6 +83,8 @@ void MlaAttention::record_indexer(Program& program, const IndexOperands& operand
                             .workspace = index_workspace_.data()};
   const int64_t key_bytes = int64_t{shape_.index_dim} * size_of(operands.cache.index_dtype);
   const auto run_item = shape_.recent_keys ? select_recent : kernels.run_item;
+  add_items<IndexerArgs, IndexPack>(program, "pack index queries", index_plan_.packs,
+                                    {args, kernels.pack, index_plan_.packs.data()});
   program.need_scratch(index_plan_.scratch_bytes);
   add_items<IndexerArgs, IndexItem>(
       program, "indexer", index_plan_.items, {args, run_item, index_plan_.items.data()},

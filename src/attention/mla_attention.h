@@ -16,6 +16,7 @@ struct IndexOperands {
   int64_t q_stride = 0;
   const float* weights = nullptr;
   int64_t weights_stride = 0;
+  std::byte* packed_q = nullptr;  // room for [num_tokens][index_query_bytes]
   MlaLayerView cache;
 };
 

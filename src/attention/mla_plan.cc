@@ -59,6 +59,22 @@ void add_token(const MlaPlanInput& input, int32_t sequence, int32_t token, const
   }
 }
 
+// Packing of the queries of an item's scored tokens: at once, or, to share it out, a few heads
+// each.
+void add_index_packs(const MlaShape& shape, const AttentionSequence& sequence,
+                     const IndexItem& item, bool split, IndexPlan& plan) {
+  const int64_t end = item.token_begin + item.num_tokens;
+  const int64_t begin = std::max<int64_t>(item.token_begin, shape.topk - sequence.num_computed);
+  if (begin >= end) return;
+  IndexPack pack{.row_begin = sequence.query_start + begin,
+                 .num_rows = static_cast<int32_t>(end - begin)};
+  const int32_t heads = split ? kIndexHeadPad : shape.index_heads;
+  for (; pack.head_begin < shape.index_heads; pack.head_begin += heads) {
+    pack.head_end = std::min(pack.head_begin + heads, shape.index_heads);
+    plan.packs.push_back(pack);
+  }
+}
+
 // The item itself, or `parts` items over ranges of its positions and their merge.
 void add_index_items(const MlaShape& shape, IndexItem item, int64_t parts, IndexPlan& plan) {
   if (parts == 1) {
@@ -150,6 +166,7 @@ void plan_mla_attention(const MlaPlanInput& input, MlaPlan& plan) {
 void plan_indexer(const MlaPlanInput& input, IndexPlan& plan) {
   const MlaShape& shape = input.shape;
   MR_CHECK(shape.topk > 0 && input.num_threads > 0);
+  plan.packs.clear();
   plan.items.clear();
   plan.merges.clear();
   plan.workspace_bytes = 0;
@@ -182,6 +199,7 @@ void plan_indexer(const MlaPlanInput& input, IndexPlan& plan) {
         plan.multiply_adds +=
             static_cast<double>(visible) * item.num_tokens * shape.index_heads * shape.index_dim;
       }
+      if (!shape.recent_keys) add_index_packs(shape, sequence, item, split, plan);
       int64_t parts = 1;
       if (split && scored) {
         parts = std::min(wanted_parts, std::max<int64_t>(1, visible / kLeastPositionsPerPart));
@@ -193,9 +211,7 @@ void plan_indexer(const MlaPlanInput& input, IndexPlan& plan) {
     }
   }
   // Where every position is selected, nothing is scored.
-  plan.scratch_bytes = longest <= shape.topk
-                           ? 0
-                           : indexer_scratch_bytes(shape.index_heads, shape.index_dim, shape.topk);
+  plan.scratch_bytes = longest <= shape.topk ? 0 : indexer_scratch_bytes(shape.topk);
   std::stable_sort(plan.items.begin(), plan.items.end(), [](const auto& a, const auto& b) {
     return (a.position_end - a.position_begin) * a.num_tokens >
            (b.position_end - b.position_begin) * b.num_tokens;

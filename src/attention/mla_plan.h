@@ -50,6 +50,7 @@ struct MlaPlan {
 };
 
 struct IndexPlan {
+  std::vector<IndexPack> packs;  // of all tokens that are scored, before the items
   std::vector<IndexItem> items;  // the costliest first
   std::vector<IndexMerge> merges;
   int64_t selection_stride = 0;  // positions that a token can have

@@ -138,6 +138,25 @@ TEST(IndexPlan, EveryPositionThatATokenSeesOnce) {
       }
       EXPECT_GE(end, sequences[static_cast<size_t>(key.first)].num_computed + key.second + 1);
     }
+    // Every head of every scored token is packed once.
+    std::set<std::pair<int64_t, int>> packed;
+    for (const IndexPack& pack : plan.packs) {
+      EXPECT_EQ(pack.head_begin % kIndexHeadPad, 0);
+      for (int64_t row = pack.row_begin; row < pack.row_begin + pack.num_rows; ++row) {
+        for (int head = pack.head_begin; head < pack.head_end; ++head) {
+          EXPECT_TRUE(packed.insert({row, head}).second);
+        }
+      }
+    }
+    size_t num_scored = 0;
+    for (const AttentionSequence& sequence : sequences) {
+      for (int64_t t = 0; t < sequence.query_len; ++t) {
+        if (sequence.num_computed + t + 1 <= step.topk) continue;
+        ++num_scored;
+        EXPECT_TRUE(packed.contains({sequence.query_start + t, 0}));
+      }
+    }
+    EXPECT_EQ(packed.size(), num_scored * 32);
     for (const IndexMerge& merge : plan.merges) {
       EXPECT_EQ(static_cast<size_t>(merge.num_parts),
                 (ranges[{merge.sequence, merge.token}].size()));

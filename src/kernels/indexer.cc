@@ -1,6 +1,6 @@
 #include "kernels/indexer.h"
 
-#include "kernels/indexer_scratch.h"
+#include "kernels/indexer_layout.h"
 
 namespace millrace {
 
@@ -11,9 +11,11 @@ extern const IndexerKernels kIndexerKernelsAvx512;
 extern const IndexerKernels kIndexerKernelsAvx512Vnni;
 #endif
 
-int64_t indexer_scratch_bytes(int num_heads, int index_dim, int topk) {
-  return IndexerScratchSizes::of(num_heads, index_dim, topk).total;
+int64_t index_query_bytes(int num_heads, int index_dim, DType index_dtype) {
+  return IndexQueryLayout::of(num_heads, index_dim, index_dtype).bytes;
 }
+
+int64_t indexer_scratch_bytes(int topk) { return IndexerScratchSizes::of(topk).total; }
 
 const IndexerKernels& indexer_kernels(Isa isa) {
 #if defined(__x86_64__)

@@ -9,7 +9,8 @@
 // with w_h the head's weight, which already has its H^-0.5. The k best by score, ties to the lower
 // position; -0 = +0, NaN = -inf. If no more than k positions are visible, all of them.
 //
-// Scores never leave the cache: each item keeps the candidates of its range of positions. Items
+// Queries are packed first, into the order of the loops, once for all items that read them. Scores
+// never leave the cache: each item keeps the candidates of its range of positions. Items
 // that see a token's whole history write its selection; narrower ones leave their candidates in the
 // workspace, and a merge picks from them. The cut never changes the selection.
 #pragma once
@@ -25,6 +26,8 @@ namespace millrace {
 
 // Most tokens of an item: they share each loaded key.
 inline constexpr int kIndexTokens = 4;
+// Packed queries hold a multiple of this many heads.
+inline constexpr int kIndexHeadPad = 8;
 
 struct IndexerArgs {
   const float* q = nullptr;  // [tokens][q_stride]: heads side by side, after RoPE
@@ -34,12 +37,23 @@ struct IndexerArgs {
   int num_heads = 0;
   int topk = 0;
   MlaLayerView cache;
+  // [tokens][index_query_bytes]: written by `pack`, read by the others; 64-byte aligned.
+  std::byte* queries = nullptr;
   const AttentionSequence* sequences = nullptr;
   // Out, as LeafSelection (attention_mla.h): [tokens][selection_stride] and [tokens][17].
   int32_t* positions = nullptr;
   int64_t selection_stride = 0;  // at least min(topk, longest history)
   int32_t* leaf_begin = nullptr;
   std::byte* workspace = nullptr;  // candidates of split tokens, 64-byte aligned
+};
+
+// Rows [row_begin, row_begin + num_rows) of q, heads [head_begin, head_end). Heads begin and end at
+// multiples of kIndexHeadPad, or end with the last head.
+struct IndexPack {
+  int64_t row_begin = 0;
+  int32_t num_rows = 0;
+  int32_t head_begin = 0;
+  int32_t head_end = 0;
 };
 
 // Tokens [token_begin, token_begin + num_tokens) of a sequence (counted within its queries),
@@ -68,24 +82,33 @@ struct IndexMerge {
   return static_cast<float>(1.0 / __builtin_sqrt(static_cast<double>(index_dim)));
 }
 
-// Bytes of one part's candidates.
-[[gnu::always_inline]] inline constexpr int64_t index_candidates_bytes(int64_t topk) {
-  return 64 + (topk * 8 + 63) / 64 * 64;
+// Most candidates that a part leaves: to cut away fewer costs more than to carry them along.
+[[gnu::always_inline]] inline constexpr int64_t index_part_candidates(int64_t topk) {
+  return topk + topk / 4;
 }
 
+// Bytes of one part's candidates.
+[[gnu::always_inline]] inline constexpr int64_t index_candidates_bytes(int64_t topk) {
+  return 64 + (index_part_candidates(topk) * 8 + 63) / 64 * 64;
+}
+
+// Bytes of one token's packed queries, for keys of this type.
+int64_t index_query_bytes(int num_heads, int index_dim, DType index_dtype);
+
 // Bytes of scratch memory (64-byte aligned, one per thread) that run_item and merge need.
-int64_t indexer_scratch_bytes(int num_heads, int index_dim, int topk);
+int64_t indexer_scratch_bytes(int topk);
 
 struct IndexerKernels {
   const char* name;  // the build that it is: portable, avx2, avx512 or avx512vnni
+  // Uses no scratch memory. Must be done before an item that sees the rows begins.
+  void (*pack)(const IndexerArgs& args, const IndexPack& pack, std::byte* scratch);
   void (*run_item)(const IndexerArgs& args, const IndexItem& item, std::byte* scratch);
   void (*merge)(const IndexerArgs& args, const IndexMerge& merge, std::byte* scratch);
   // Writes index keys of tokens [token_begin, token_end).
   void (*write)(const IndexWriteArgs& args, int64_t token_begin, int64_t token_end);
   // For tests and benchmarks: the scores of an item's positions that each token sees, to
-  // scores[token * stride + position - position_begin]. Takes the scratch memory of run_item.
-  void (*score)(const IndexerArgs& args, const IndexItem& item, float* scores, int64_t stride,
-                std::byte* scratch);
+  // scores[token * stride + position - position_begin].
+  void (*score)(const IndexerArgs& args, const IndexItem& item, float* scores, int64_t stride);
 };
 
 const IndexerKernels& indexer_kernels(Isa isa);

@@ -103,20 +103,20 @@ void select_best(const TopK& best, int64_t visible, const SelectionRow& to) {
   }
 }
 
-// A part's candidates in the workspace, at most k, ascending in positions.
+// A part's candidates in the workspace, at most index_part_candidates(k), ascending in positions.
 struct IndexCandidates {
   int32_t count;
-  int32_t bound;  // no candidate is lower, if there are k; otherwise INT32_MIN
+  int32_t bound;  // k of them are not lower; INT32_MIN if there may be fewer than k
 };
 static_assert(sizeof(IndexCandidates) <= 64);
 MR_INLINE int32_t* candidate_keys(std::byte* part) { return reinterpret_cast<int32_t*>(part + 64); }
 
 void write_candidates(const TopK& best, std::byte* part) {
-  const IndexCandidates head{best.count, best.count == best.k ? best.threshold : INT32_MIN};
+  const IndexCandidates head{best.count, best.threshold};
   __builtin_memcpy(part, &head, sizeof head);
   const auto bytes = static_cast<size_t>(best.count) * sizeof(int32_t);
   __builtin_memcpy(candidate_keys(part), best.keys, bytes);
-  __builtin_memcpy(candidate_keys(part) + best.k, best.positions, bytes);
+  __builtin_memcpy(candidate_keys(part) + index_part_candidates(best.k), best.positions, bytes);
 }
 
 struct TopKSink {
@@ -139,14 +139,10 @@ struct StoreSink {
   }
 };
 
-// Tokens [first, num_tokens) of an item, packed into scratch memory, over its positions.
-IndexRange pack_item(const IndexerArgs& args, const IndexItem& item, int first, std::byte* scratch,
-                     IndexQuery* queries) {
-  const IndexerScratchSizes sizes =
-      IndexerScratchSizes::of(args.num_heads, args.cache.index_dim, args.topk);
+// Tokens [first, num_tokens) of an item over its positions.
+IndexRange range_of_item(const IndexerArgs& args, const IndexItem& item, int first) {
   const AttentionSequence& sequence = args.sequences[item.sequence];
   IndexRange range;
-  range.queries = queries;
   range.num_tokens = item.num_tokens - first;
   range.block_table = sequence.block_table;
   range.begin = item.position_begin;
@@ -154,13 +150,10 @@ IndexRange pack_item(const IndexerArgs& args, const IndexItem& item, int first, 
   for (int i = 0; i < range.num_tokens; ++i) {
     const int64_t visible = sequence.num_computed + first_token + i + 1;
     range.end[i] = visible < item.position_end ? visible : item.position_end;
+    range.queries[i] = query_of_row(args, sequence.query_start + first_token + i);
   }
   // No further: the block table may end there.
   prefetch_first_keys(args.cache, range.block_table, range.begin, range.end[range.num_tokens - 1]);
-  for (int i = 0; i < range.num_tokens; ++i) {
-    queries[i] =
-        pack_query(args, sequence.query_start + first_token + i, sizes, scratch + i * sizes.query);
-  }
   return range;
 }
 
@@ -176,19 +169,16 @@ void run_item(const IndexerArgs& args, const IndexItem& item, std::byte* scratch
     if (!is_part) select_all(visible, selection_row(args, sequence.query_start + token));
   }
   if (first == item.num_tokens) return;
-  IndexQuery queries[kIndexTokens];
-  const IndexRange range = pack_item(args, item, first, scratch, queries);
-  const IndexerScratchSizes sizes =
-      IndexerScratchSizes::of(args.num_heads, args.cache.index_dim, args.topk);
-  std::byte* shared = scratch + kIndexTokens * sizes.query;
+  const IndexRange range = range_of_item(args, item, first);
+  const IndexerScratchSizes sizes = IndexerScratchSizes::of(args.topk);
   TopK best[kIndexTokens];
   for (int i = 0; i < range.num_tokens; ++i) {
-    best[i] = make_topk(args.topk, shared + sizes.shared + i * sizes.candidates, shared);
+    best[i] = make_topk(args.topk, scratch + sizes.shared + i * sizes.candidates, scratch);
   }
   TopKSink sink{best};
   walk_scores(args.cache, range, sink);
   for (int i = 0; i < range.num_tokens; ++i) {
-    finish_topk(best[i]);
+    finish_topk(best[i], is_part ? index_part_candidates(args.topk) : args.topk);
     if (is_part) {
       write_candidates(best[i], args.workspace + item.workspace_offset);
     } else {
@@ -198,10 +188,8 @@ void run_item(const IndexerArgs& args, const IndexItem& item, std::byte* scratch
   }
 }
 
-void score_item(const IndexerArgs& args, const IndexItem& item, float* scores, int64_t stride,
-                std::byte* scratch) {
-  IndexQuery queries[kIndexTokens];
-  const IndexRange range = pack_item(args, item, 0, scratch, queries);
+void score_item(const IndexerArgs& args, const IndexItem& item, float* scores, int64_t stride) {
+  const IndexRange range = range_of_item(args, item, 0);
   StoreSink sink{scores, stride, item.position_begin};
   walk_scores(args.cache, range, sink);
 }
@@ -225,7 +213,7 @@ void merge_parts(const IndexerArgs& args, const IndexMerge& merge, std::byte* sc
     IndexCandidates head;
     __builtin_memcpy(&head, parts + i * part_bytes, sizeof head);
     const int32_t* keys = candidate_keys(parts + i * part_bytes);
-    const int32_t* positions = keys + args.topk;
+    const int32_t* positions = keys + index_part_candidates(args.topk);
     int j = 0;
     for (; j + 16 <= head.count; j += 16) {
       push_topk(best, load_int(keys + j), load_int(positions + j), 0xffffu);
@@ -237,7 +225,7 @@ void merge_parts(const IndexerArgs& args, const IndexMerge& merge, std::byte* sc
     __builtin_memcpy(last[1], positions + j, bytes);
     push_topk(best, load_int(last[0]), load_int(last[1]), first_lanes_mask(head.count - j));
   }
-  finish_topk(best);
+  finish_topk(best, best.k);
   select_best(best, visible, to);
 }
 
@@ -289,7 +277,7 @@ void write_keys(const IndexWriteArgs& args, int64_t token_begin, int64_t token_e
 }
 
 constexpr IndexerKernels make_indexer_kernels(const char* name) {
-  return {name, run_item, merge_parts, write_keys, score_item};
+  return {name, pack_queries, run_item, merge_parts, write_keys, score_item};
 }
 
 }  // namespace

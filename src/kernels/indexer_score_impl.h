@@ -1,14 +1,14 @@
 // Scores of the indexer: 16 positions in lanes, a block of heads in registers. For files of one
 // instruction set only, like simd.h.
 //
-// A token's queries are packed once into the order of the loops: [block of heads][4 elements (int8)
+// A token's queries are packed into the order of the loops: [block of heads][4 elements (int8)
 // or 1 element (float)][head of the block]. With int8 keys the sums start at -128 x the sum of the
 // query's codes where the dot product takes codes + 128 as they are stored; all of it is exact.
 #pragma once
 
 #include "kernels/attention_vec.h"
 #include "kernels/cache_rows_impl.h"
-#include "kernels/indexer_scratch.h"
+#include "kernels/indexer_layout.h"
 
 namespace millrace {
 namespace {
@@ -32,7 +32,7 @@ inline constexpr bool kUnsignedKeys = true;
 inline constexpr bool kUnsignedKeys = false;
 #endif
 
-// One token's packed queries, in scratch memory.
+// One token's packed queries.
 struct IndexQuery {
   int num_heads = 0;
   int dim = 0;
@@ -48,8 +48,22 @@ struct IndexGroup {
   const float* scales = nullptr;
 };
 
-// Packs head `head` of a query as int8.
-void pack_head_int8(const float* q, float weight, int head, IndexQuery& query) {
+// Where a row's packed queries are.
+IndexQuery query_of_row(const IndexerArgs& args, int64_t row) {
+  const IndexQueryLayout layout =
+      IndexQueryLayout::of(args.num_heads, args.cache.index_dim, args.cache.index_dtype);
+  std::byte* memory = args.queries + row * layout.bytes;
+  IndexQuery query;
+  query.num_heads = args.num_heads;
+  query.dim = args.cache.index_dim;
+  query.scale = index_score_scale(query.dim);
+  query.values = memory;
+  query.starts = reinterpret_cast<int32_t*>(memory + layout.starts);
+  query.coefficients = reinterpret_cast<float*>(memory + layout.coefficients);
+  return query;
+}
+
+void pack_head_int8(const float* q, float weight, int head, const IndexQuery& query) {
   const float scale = int8_scale(q, query.dim);
   const Int8Codes int8_codes(scale);
   const int block = head / kIndexHeads;
@@ -69,7 +83,7 @@ void pack_head_int8(const float* q, float weight, int head, IndexQuery& query) {
   query.coefficients[head] = (weight * index_score_scale(query.dim)) * scale;
 }
 
-void pack_head_float(const float* q, float weight, int head, IndexQuery& query) {
+void pack_head_float(const float* q, float weight, int head, const IndexQuery& query) {
   const int block = head / kIndexHeads;
   float* to = reinterpret_cast<float*>(query.values) + int64_t{block} * kIndexHeads * query.dim +
               head % kIndexHeads;
@@ -77,34 +91,37 @@ void pack_head_float(const float* q, float weight, int head, IndexQuery& query) 
   query.coefficients[head] = weight;
 }
 
-// Packs a token's queries into scratch memory that holds IndexerScratchSizes::query bytes.
-IndexQuery pack_query(const IndexerArgs& args, int64_t row, const IndexerScratchSizes& sizes,
-                      std::byte* memory) {
-  IndexQuery query;
-  query.num_heads = args.num_heads;
-  query.dim = args.cache.index_dim;
-  query.scale = index_score_scale(query.dim);
-  query.values = memory;
-  query.starts = reinterpret_cast<int32_t*>(memory + sizes.values);
-  query.coefficients = reinterpret_cast<float*>(query.starts + sizes.padded_heads);
-  const bool is_int8 = args.cache.index_dtype == DType::kI8;
-  const int64_t used = sizes.padded_heads * query.dim * (is_int8 ? 1 : 4);
-  for (int64_t i = 0; i < used; i += 64) store_int(memory + i, zero_int());
-  for (int64_t i = sizes.values; i < sizes.query; i += 64) store_int(memory + i, zero_int());
-  for (int head = 0; head < args.num_heads; ++head) {
-    const float* q = args.q + row * args.q_stride + int64_t{head} * query.dim;
-    const float weight = args.weights[row * args.weights_stride + head];
-    if (is_int8) {
-      pack_head_int8(q, weight, head, query);
-    } else {
-      pack_head_float(q, weight, head, query);
+// Heads [begin, end) become zero.
+void clear_heads(int begin, int end, int64_t element, const IndexQuery& query) {
+  const int64_t row = kIndexHeads * 4;  // bytes of a step of the loops
+  for (int head = begin; head < end; ++head) {
+    std::byte* to = query.values + head / kIndexHeads * kIndexHeads * query.dim * element +
+                    head % kIndexHeads * 4;
+    for (int64_t at = 0; at < kIndexHeads * query.dim * element; at += row) {
+      __builtin_memset(to + at, 0, 4);
     }
+    query.starts[head] = 0;
+    query.coefficients[head] = 0;
   }
-  return query;
 }
 
-// Asks for 16 x dim bytes at `ahead` meanwhile, a line in each round: with cold caches faster than
-// in bursts.
+void pack_queries(const IndexerArgs& args, const IndexPack& pack, std::byte*) {
+  const bool is_int8 = args.cache.index_dtype == DType::kI8;
+  for (int64_t row = pack.row_begin; row < pack.row_begin + pack.num_rows; ++row) {
+    const IndexQuery query = query_of_row(args, row);
+    const float* q = args.q + row * args.q_stride;
+    const float* weights = args.weights + row * args.weights_stride;
+    for (int head = pack.head_begin; head < pack.head_end; ++head) {
+      const auto pack_head = is_int8 ? pack_head_int8 : pack_head_float;
+      pack_head(q + int64_t{head} * query.dim, weights[head], head, query);
+    }
+    const int padded = (pack.head_end + kIndexHeadPad - 1) / kIndexHeadPad * kIndexHeadPad;
+    clear_heads(pack.head_end, padded, is_int8 ? 1 : 4, query);
+  }
+}
+
+// Asks for 8 x dim bytes at `ahead` meanwhile, a line in every second round: with cold caches
+// faster than more at a time.
 template <int kGroups>
 MR_INLINE void add_int8_block(const IndexQuery& query, int head, const std::byte* ahead,
                               const IndexGroup (&groups)[kGroups], V16 (&sums)[kGroups]) {
@@ -121,7 +138,7 @@ MR_INLINE void add_int8_block(const IndexQuery& query, int head, const std::byte
   MR_UNROLL(2)
   for (int g = 0; g < kGroups; ++g) stored[g] = groups[g].keys;
   for (int64_t at = 0; q < end; q += 4 * kIndexHeads, at += 64) {
-    prefetch_level2(ahead + at);
+    if (at % 128 == 0) prefetch_level2(ahead + at / 2);
     I16 keys[kGroups];
     MR_UNROLL(2)
     for (int g = 0; g < kGroups; ++g) {
@@ -207,9 +224,11 @@ template <DType kDType, int kGroups>
   for (int head = 0; head < query.num_heads; head += kIndexHeads) {
     const int block = head / kIndexHeads;
     if constexpr (kDType == DType::kI8) {
-      // A group ahead in each of the first blocks; later ones ask for what is there already.
-      const bool asks = ahead_bytes > 0 && block < kIndexGroups;
-      add_int8_block<kGroups>(query, head, asks ? ahead[block].keys : groups[0].keys, groups, sums);
+      // Half a group ahead in each of the first blocks; later ones ask for what is there already.
+      const bool asks = ahead_bytes > 0 && block < 2 * kIndexGroups;
+      const std::byte* half =
+          asks ? ahead[block / 2].keys + block % 2 * (ahead_bytes / 2) : groups[0].keys;
+      add_int8_block<kGroups>(query, head, half, groups, sums);
     } else {
       const int64_t blocks = (query.num_heads + kIndexHeads - 1) / kIndexHeads;
       const int64_t share = (ahead_bytes / blocks + 63) / 64 * 64;
@@ -229,29 +248,58 @@ template <DType kDType, int kGroups>
 
 // Positions [begin, end[token]) of a sequence for some tokens.
 struct IndexRange {
-  const IndexQuery* queries = nullptr;  // [num_tokens]
+  IndexQuery queries[kIndexTokens];
   int num_tokens = 0;
   const int32_t* block_table = nullptr;
   int64_t begin = 0;
   int64_t end[kIndexTokens] = {};  // ascending
 };
 
-MR_INLINE IndexGroup index_group_at(const MlaLayerView& cache, const int32_t* block_table,
-                                    int64_t position) {
-  const int64_t block = block_table[position / cache.block_size];
-  const int offset = static_cast<int>(position % cache.block_size);
-  const bool scaled = cache.index_dtype == DType::kI8;
-  return {cache.index_group(block, offset),
-          scaled ? cache.scales_of_index_group(block, offset) : nullptr};
-}
+// The groups of 16 positions of [begin, end), ascending; after the last, the last again.
+class IndexGroups {
+ public:
+  MR_INLINE IndexGroups(const MlaLayerView& cache, const int32_t* block_table, int64_t begin,
+                        int64_t end)
+      : cache_(cache), block_table_(block_table) {
+    const int64_t last = (end - 1) / 16 * 16;
+    const int64_t first = begin < last ? begin : last;
+    left_ = (last - first) / 16;
+    block_ = first / cache.block_size;
+    offset_ = static_cast<int>(first % cache.block_size);
+  }
+
+  MR_INLINE IndexGroup next() {
+    const int64_t block = block_table_[block_];
+    const bool scaled = cache_.index_dtype == DType::kI8;
+    const IndexGroup group = {cache_.index_group(block, offset_),
+                              scaled ? cache_.scales_of_index_group(block, offset_) : nullptr};
+    if (left_ > 0) {
+      --left_;
+      offset_ += 16;
+      if (offset_ == cache_.block_size) {
+        offset_ = 0;
+        ++block_;
+      }
+    }
+    return group;
+  }
+
+ private:
+  const MlaLayerView& cache_;
+  const int32_t* block_table_;
+  int64_t left_ = 0;  // groups after the next one
+  int64_t block_ = 0;
+  int offset_ = 0;
+};
 
 // Asks for the keys of the first positions, which walk_scores loads before any that it asked for.
 void prefetch_first_keys(const MlaLayerView& cache, const int32_t* block_table, int64_t begin,
                          int64_t end) {
   const int64_t element = size_of(cache.index_dtype);
   const int64_t stop = begin + kIndexAhead < end ? begin + kIndexAhead : end;
+  IndexGroups groups(cache, block_table, begin, end);
   for (int64_t position = begin; position < stop; position += 16) {
-    const IndexGroup group = index_group_at(cache, block_table, position);
+    const IndexGroup group = groups.next();
     const int64_t bytes = 16 * element * cache.index_dim;
     for (int64_t i = 0; i < bytes; i += 64) prefetch_level2(group.keys + i);
     if (group.scales != nullptr) prefetch_level2(group.scales);
@@ -264,20 +312,14 @@ template <DType kDType, typename Sink>
 void walk_scores(const MlaLayerView& cache, const IndexRange& range, Sink& sink) {
   constexpr int64_t kElement = kDType == DType::kI8 ? 1 : kDType == DType::kBF16 ? 2 : 4;
   const int64_t end = range.end[range.num_tokens - 1];
-  const auto find = [&](int64_t position, IndexGroup(&groups)[kIndexGroups]) {
-    for (int g = 0; g < kIndexGroups; ++g) {
-      // Beyond the end: the last group again.
-      const int64_t wanted = position + 16 * g;
-      groups[g] = index_group_at(cache, range.block_table,
-                                 wanted < end ? wanted : end - 1 - (end - 1) % 16);
-    }
-  };
+  IndexGroups next_groups(cache, range.block_table, range.begin, end);
+  IndexGroups next_ahead(cache, range.block_table, range.begin + kIndexAhead, end);
   IndexGroup groups[kIndexGroups];
   IndexGroup ahead[kIndexGroups];
   float scores[kIndexGroups * 16];
   for (int64_t position = range.begin; position < end; position += 16 * kIndexGroups) {
-    find(position, groups);
-    find(position + kIndexAhead, ahead);
+    for (IndexGroup& group : groups) group = next_groups.next();
+    for (IndexGroup& group : ahead) group = next_ahead.next();
     const bool last = position + kIndexAhead >= end;
     int64_t ahead_bytes = last ? 0 : 16 * kElement * cache.index_dim;
     if (kDType == DType::kI8 && !last) {

@@ -30,13 +30,39 @@ struct Lines {
   std::vector<Line> lines;
 };
 
+// The arguments with packed queries: some heads of some rows at a time, in one call for the fewest.
+struct PackedArgs {
+  PackedArgs(const IndexerKernels& kernels, const IndexerFixture& fixture, int rows_at_once)
+      : args(fixture.args),
+        queries(num_rows(fixture) *
+                index_query_bytes(args.num_heads, args.cache.index_dim, args.cache.index_dtype)) {
+    args.queries = queries.data();
+    const int heads_at_once = rows_at_once == 1 ? kIndexHeadPad : args.num_heads;
+    for (int64_t row = 0; row < num_rows(fixture); row += rows_at_once) {
+      const auto rows =
+          static_cast<int32_t>(std::min<int64_t>(rows_at_once, num_rows(fixture) - row));
+      for (int head = 0; head < args.num_heads; head += heads_at_once) {
+        kernels.pack(args, {row, rows, head, std::min(head + heads_at_once, args.num_heads)},
+                     nullptr);
+      }
+    }
+  }
+  static int64_t num_rows(const IndexerFixture& fixture) {
+    const AttentionSequence& last = fixture.sequences.back();
+    return last.query_start + last.query_len;
+  }
+  IndexerArgs args;
+  Lines queries;
+};
+
 // Runs all queries: items of up to `tokens` tokens, or, with cuts (ascending multiples of 16, the
 // first of them 0), one item of each token between two cuts.
 void run_cut(const IndexerKernels& kernels, IndexerFixture& fixture, int tokens,
              const std::vector<int64_t>& cuts = {}) {
-  IndexerArgs args = fixture.args;
+  PackedArgs packed(kernels, fixture, tokens);
+  IndexerArgs& args = packed.args;
   const int64_t part_bytes = index_candidates_bytes(args.topk);
-  Lines scratch(indexer_scratch_bytes(args.num_heads, args.cache.index_dim, args.topk));
+  Lines scratch(indexer_scratch_bytes(args.topk));
   Lines workspace(part_bytes * static_cast<int64_t>(cuts.size() + 1));
   args.workspace = workspace.data();
   for (size_t s = 0; s < fixture.sequences.size(); ++s) {
@@ -63,11 +89,10 @@ void run_cut(const IndexerKernels& kernels, IndexerFixture& fixture, int tokens,
 
 std::vector<float> kernel_scores(const IndexerKernels& kernels, const IndexerFixture& fixture,
                                  int sequence, int token) {
-  const IndexerArgs& args = fixture.args;
+  const PackedArgs packed(kernels, fixture, 1);
   const int64_t visible = fixture.sequences[static_cast<size_t>(sequence)].num_computed + token + 1;
-  Lines scratch(indexer_scratch_bytes(args.num_heads, args.cache.index_dim, args.topk));
   std::vector<float> scores(static_cast<size_t>(visible), -7.0f);
-  kernels.score(args, {sequence, token, 1, 0, visible, -1}, scores.data(), visible, scratch.data());
+  kernels.score(packed.args, {sequence, token, 1, 0, visible, -1}, scores.data(), visible);
   return scores;
 }
 

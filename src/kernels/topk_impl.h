@@ -179,9 +179,9 @@ MR_INLINE void push_topk(TopK& best, I16 keys, I16 positions, uint32_t lanes) {
   best.count += __builtin_popcount(chosen);
 }
 
-// The final cut.
-MR_INLINE void finish_topk(TopK& best) {
-  if (best.count > best.k) cut_topk(best);
+// The final cut, for those who take up to `most` >= k candidates.
+MR_INLINE void finish_topk(TopK& best, int64_t most) {
+  if (best.count > most) cut_topk(best);
 }
 
 }  // namespace

@@ -364,13 +364,21 @@ Rows MlaBlock::record(LayerRecorder& layers, MlaForward& forward, const MlaLayer
   rotate_and_write(layers, forward, cache, rows);
   // 6: scores of all keys and the choice of the best; shared layers keep the last one.
   if (rows.index_k.width > 0) {
-    forward.attention.record_indexer(layers.scope().program,
-                                     {.q = rows.index_q.values,
-                                      .q_stride = rows.index_q.width,
-                                      .weights = rows.index_weights.values,
-                                      .weights_stride = rows.index_weights.width,
-                                      .cache = cache},
-                                     forward.selection);
+    Arena& arena = layers.scope().arena;
+    const int64_t mark = arena.mark();
+    const MlaShape& shape = forward.attention.shape();
+    const int64_t query_bytes =
+        index_query_bytes(shape.index_heads, shape.index_dim, cache.index_dtype);
+    forward.attention.record_indexer(
+        layers.scope().program,
+        {.q = rows.index_q.values,
+         .q_stride = rows.index_q.width,
+         .weights = rows.index_weights.values,
+         .weights_stride = rows.index_weights.width,
+         .packed_q = arena.allocate_bytes(layers.scope().batch.num_tokens * query_bytes),
+         .cache = cache},
+        forward.selection);
+    arena.release(mark);
   }
   for (const MlaRound& round : forward.attention.rounds()) {
     attend(layers, forward, cache, round, rows, out);

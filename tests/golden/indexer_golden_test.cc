@@ -149,6 +149,9 @@ std::vector<std::vector<int32_t>> select(const IndexerInputs& inputs, const Inde
 
   std::vector<int32_t> positions(static_cast<size_t>(tokens * indexer.topk));
   std::vector<int32_t> leaf_begin(static_cast<size_t>(tokens * 17));
+  auto queries = Buffer::allocate(static_cast<size_t>(
+      tokens * index_query_bytes(indexer.num_heads, indexer.head_dim, cache.index_dtype)));
+  EXPECT_TRUE(queries);
   const IndexerArgs args = {.q = inputs.q.data(),
                             .q_stride = int64_t{indexer.num_heads} * indexer.head_dim,
                             .weights = inputs.weights.data(),
@@ -156,13 +159,13 @@ std::vector<std::vector<int32_t>> select(const IndexerInputs& inputs, const Inde
                             .num_heads = indexer.num_heads,
                             .topk = indexer.topk,
                             .cache = cache,
+                            .queries = queries->data(),
                             .sequences = &sequence,
                             .positions = positions.data(),
                             .selection_stride = indexer.topk,
                             .leaf_begin = leaf_begin.data()};
-  const int64_t scratch_bytes =
-      indexer_scratch_bytes(indexer.num_heads, indexer.head_dim, indexer.topk);
-  auto scratch = Buffer::allocate(static_cast<size_t>(scratch_bytes));
+  kernels.pack(args, {0, static_cast<int32_t>(tokens), 0, indexer.num_heads}, nullptr);
+  auto scratch = Buffer::allocate(static_cast<size_t>(indexer_scratch_bytes(indexer.topk)));
   EXPECT_TRUE(scratch);
   std::vector<std::vector<int32_t>> selections;
   for (int32_t token = 0; token < tokens; ++token) {
