@@ -52,11 +52,14 @@ def point(row):
     total = sum(step["seconds"] for step in profile.values())
     seconds["rest"] = total - sum(seconds.values())
     whole = (row["n_gen"] or row["n_prompt"]) / row["median_ts"] / tokens * 1e3
-    indexer = profile.get("indexer", {"seconds": 0, "multiply_adds": 0, "bytes": 0})
-    rate = lambda amount: amount / indexer["seconds"] if indexer["seconds"] else 0
+    # Merges are not in it: there is one a token, on one thread.
+    indexer = [profile[label] for label in PARTS["indexer"][:2] if label in profile]
+    indexer_seconds = sum(step["seconds"] for step in indexer)
+    indexer_rate = (sum(step["multiply_adds"] for step in indexer) / indexer_seconds
+                    if indexer_seconds else 0)
     return {"depth": row["n_depth"], "ms": whole,
             **{part: whole * part_seconds / total for part, part_seconds in seconds.items()},
-            "indexer_int8_share": rate(indexer["multiply_adds"]) / row["peak_multiply_adds"]}
+            "indexer_int8_share": indexer_rate / row["peak_multiply_adds"]}
 
 
 def svg(points, title, path):

@@ -103,7 +103,7 @@ TEST(MlaPlan, OneTokenIsSharedByAllThreads) {
   EXPECT_GE(plan.items.size(), 4u);
   IndexPlan index;
   plan_indexer(input_of(sequences, {{{20000, 1}}, 16, 2048, 2}), index);
-  EXPECT_GE(index.items.size(), 4u);
+  EXPECT_GE(index.items.size(), 2u);
   EXPECT_EQ(index.merges.size(), 1u);
 }
 
