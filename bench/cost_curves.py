@@ -22,9 +22,11 @@ DECODE_STEPS = 32
 PROMPT = 512
 INDEX_TOPK = 2048
 LAYERS = 2
+# What scores all keys; the merge is besides, one a token, on one thread.
+SCORING = ("pack index queries", "indexer")
 # Which kinds of steps belong to which part; the rest is the rest.
 PARTS = {
-    "indexer": ("pack index queries", "indexer", "indexer merge"),
+    "indexer": (*SCORING, "indexer merge"),
     "attention": ("attention", "attention merge"),
     "experts": ("choose experts", "sort by expert", "pack by expert", "experts gate_up",
                 "experts down", "shared down", "sum of experts", "router"),
@@ -52,14 +54,13 @@ def point(row):
     total = sum(step["seconds"] for step in profile.values())
     seconds["rest"] = total - sum(seconds.values())
     whole = (row["n_gen"] or row["n_prompt"]) / row["median_ts"] / tokens * 1e3
-    # Merges are not in it: there is one a token, on one thread.
-    indexer = [profile[label] for label in PARTS["indexer"][:2] if label in profile]
-    indexer_seconds = sum(step["seconds"] for step in indexer)
-    indexer_rate = (sum(step["multiply_adds"] for step in indexer) / indexer_seconds
-                    if indexer_seconds else 0)
+    scoring = [profile[label] for label in SCORING if label in profile]
+    scoring_seconds = sum(step["seconds"] for step in scoring)
+    scoring_rate = (sum(step["multiply_adds"] for step in scoring) / scoring_seconds
+                    if scoring_seconds else 0)
     return {"depth": row["n_depth"], "ms": whole,
             **{part: whole * part_seconds / total for part, part_seconds in seconds.items()},
-            "indexer_int8_share": indexer_rate / row["peak_multiply_adds"]}
+            "indexer_int8_share": scoring_rate / row["peak_multiply_adds"]}
 
 
 def svg(points, title, path):

@@ -1,13 +1,14 @@
 // The indexer against the roofs of this machine, measured in the same run.
 //
-// One core. Decode: one token over a whole history, packing, scores and choice together; tiles of
-// prefill: four tokens that share each loaded key. G multiply-adds a second, their share of the
-// int8 (or fp32 FMA) peak, GB/s of keys and their share of the read bandwidth. Choice: the same
-// with one head of four elements, nothing else in the pool, where little but the choice is left.
-// Else a block of the pool holds 16 positions of all layers, with f16 rows of GLM-5's latents, so
-// that keys lie as far apart as in a model. Time is CPU time, so that a busy machine blurs it less;
-// the best of several runs is shown. With --cold, 256 MB are read before each run and the median is
-// shown: keys, queries and scratch memory come from memory then, as after a model's matmuls.
+// One core. Decode: one token over a whole history; tiles of prefill: four tokens that share each
+// loaded key; packing of the queries, scores and choice together. G multiply-adds a second, their
+// share of the int8 (or fp32 FMA) peak, GB/s of keys and their share of the read bandwidth. Choice:
+// the same with one head of four elements, nothing else in the pool, where little but the choice is
+// left. Else a block of the pool holds --block-size positions of all layers, with f16 rows of
+// GLM-5's latents, so that keys lie as far apart as in a model. Time is CPU time, so that a busy
+// machine blurs it less; the best of several runs is shown. With --cold, 256 MB are read before
+// each run and the median is shown: keys, queries and scratch memory come from memory then, as
+// after a model's matmuls.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -200,7 +201,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   app.add_option("--block-size", options.block_size, "Positions of a block of the pool")
-      ->check(CLI::Range(16, 1024))
+      ->check(CLI::IsMember({16, 32, 64, 128, 256, 512, 1024}))
       ->capture_default_str();
   app.add_option("--history", options.history, "Only this many keys")
       ->check(CLI::Range(int64_t{16}, int64_t{1} << 24));

@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-// Items of attention for each thread that splitting aims at: parts are nearly equal, and each has its own merge.
+// Items for each thread that splitting aims at: parts are nearly equal, and each has its own merge.
 constexpr int64_t kItemsPerThread = 2;
 // Splitting over leaves stops where a part would have fewer tiles of 16 entries than this.
 constexpr int64_t kLeastTilesPerPart = 2;
@@ -181,8 +181,10 @@ void plan_indexer(const MlaPlanInput& input, IndexPlan& plan) {
     whole_items += divide_up(sequence.query_len, kIndexTokens);
   }
   plan.selection_stride = divide_up(std::min<int64_t>(shape.topk, longest), 16) * 16;
-  // One part a thread: fewer candidates are left for the merge, which one thread does.
-  const int64_t wanted_items = input.num_threads;
+  // One token alone: a part for each thread, because its only merge is one thread's work and takes
+  // longer the more candidates the parts leave.
+  const bool alone = num_tokens == 1 || input.num_threads == 1;
+  const int64_t wanted_items = input.num_threads * (alone ? 1 : kItemsPerThread);
   const bool split = whole_items < wanted_items && !shape.recent_keys;
   const int64_t wanted_parts = divide_up(wanted_items, std::max<int64_t>(1, num_tokens));
   for (size_t i = 0; i < input.sequences.size(); ++i) {

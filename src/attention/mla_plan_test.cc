@@ -26,6 +26,7 @@ struct Step {
   int heads;
   int topk;
   int threads;
+  int index_heads = 32;
 };
 
 const Step kSteps[] = {
@@ -35,6 +36,8 @@ const Step kSteps[] = {
     {{{100, 1}, {5000, 1}, {0, 7}}, 20, 64, 4},
     {{{0, 600}, {3000, 1}}, 128, 2048, 2},
     {{{4096, 512}}, 16, 2048, 2},
+    {{{62, 5}}, 4, 64, 1, 9},
+    {{{62, 5}}, 4, 64, 8, 33},
     {{{50, 3}, {0, 1}}, 130, 0, 3},
 };
 
@@ -44,7 +47,7 @@ MlaPlanInput input_of(const std::vector<AttentionSequence>& sequences, const Ste
                     .latent = 512,
                     .rope = 64,
                     .topk = step.topk,
-                    .index_heads = 32,
+                    .index_heads = step.index_heads,
                     .index_dim = 128},
           .num_threads = step.threads};
 }
@@ -103,8 +106,28 @@ TEST(MlaPlan, OneTokenIsSharedByAllThreads) {
   EXPECT_GE(plan.items.size(), 4u);
   IndexPlan index;
   plan_indexer(input_of(sequences, {{{20000, 1}}, 16, 2048, 2}), index);
-  EXPECT_GE(index.items.size(), 2u);
-  EXPECT_EQ(index.merges.size(), 1u);
+  ASSERT_EQ(index.items.size(), 2u);
+  ASSERT_EQ(index.merges.size(), 1u);
+  EXPECT_EQ(index.merges[0].num_parts, 2);
+  EXPECT_EQ(index.packs.size(), 4u);
+}
+
+// Parts of unequal sequences outnumber the threads, so that none has the longest one for itself.
+TEST(IndexPlan, AFewTokensAreSharedByAllThreads) {
+  const std::vector<std::pair<int64_t, int32_t>> lengths = {{100000, 1}, {3000, 1}};
+  IndexPlan plan;
+  plan_indexer(input_of(sequences_of(lengths), {lengths, 16, 2048, 2}), plan);
+  ASSERT_EQ(plan.merges.size(), 2u);
+  EXPECT_EQ(plan.merges[0].num_parts, 2);
+}
+
+TEST(IndexPlan, TheMostRecentKeysNeedNoQueries) {
+  const auto sequences = sequences_of({{5000, 1}});
+  MlaPlanInput input = input_of(sequences, {{{5000, 1}}, 16, 2048, 2});
+  input.shape.recent_keys = true;
+  IndexPlan plan;
+  plan_indexer(input, plan);
+  EXPECT_TRUE(plan.packs.empty());
 }
 
 TEST(IndexPlan, EveryPositionThatATokenSeesOnce) {
@@ -142,6 +165,7 @@ TEST(IndexPlan, EveryPositionThatATokenSeesOnce) {
     std::set<std::pair<int64_t, int>> packed;
     for (const IndexPack& pack : plan.packs) {
       EXPECT_EQ(pack.head_begin % kIndexHeadPad, 0);
+      EXPECT_LE(pack.head_end, step.index_heads);
       for (int64_t row = pack.row_begin; row < pack.row_begin + pack.num_rows; ++row) {
         for (int head = pack.head_begin; head < pack.head_end; ++head) {
           EXPECT_TRUE(packed.insert({row, head}).second);
@@ -156,7 +180,7 @@ TEST(IndexPlan, EveryPositionThatATokenSeesOnce) {
         EXPECT_TRUE(packed.contains({sequence.query_start + t, 0}));
       }
     }
-    EXPECT_EQ(packed.size(), num_scored * 32);
+    EXPECT_EQ(packed.size(), num_scored * static_cast<size_t>(step.index_heads));
     for (const IndexMerge& merge : plan.merges) {
       EXPECT_EQ(static_cast<size_t>(merge.num_parts),
                 (ranges[{merge.sequence, merge.token}].size()));

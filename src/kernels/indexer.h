@@ -37,7 +37,7 @@ struct IndexerArgs {
   int num_heads = 0;
   int topk = 0;
   MlaLayerView cache;
-  // [tokens][index_query_bytes]: written by `pack`, read by the others; 64-byte aligned.
+  // [tokens][index_query_bytes]: written by `pack`, read by run_item and score; 64-byte aligned.
   std::byte* queries = nullptr;
   const AttentionSequence* sequences = nullptr;
   // Out, as LeafSelection (attention_mla.h): [tokens][selection_stride] and [tokens][17].
@@ -106,8 +106,8 @@ struct IndexerKernels {
   void (*merge)(const IndexerArgs& args, const IndexMerge& merge, std::byte* scratch);
   // Writes index keys of tokens [token_begin, token_end).
   void (*write)(const IndexWriteArgs& args, int64_t token_begin, int64_t token_end);
-  // For tests and benchmarks: the scores of an item's positions that each token sees, to
-  // scores[token * stride + position - position_begin].
+  // For tests and benchmarks, all rows packed: the scores of an item's positions that each token
+  // sees, to scores[token * stride + position - position_begin].
   void (*score)(const IndexerArgs& args, const IndexItem& item, float* scores, int64_t stride);
 };
 

@@ -37,7 +37,7 @@ struct IndexQuery {
   int num_heads = 0;
   int dim = 0;
   float scale = 0;                // D^-0.5; float keys only
-  std::byte* values = nullptr;    // int8 codes or floats, padded heads zero
+  std::byte* values = nullptr;    // int8 codes or floats; those of padded heads are anything
   int32_t* starts = nullptr;      // [padded heads]: of the integer sums
   float* coefficients = nullptr;  // [padded heads]: what relu is multiplied by
 };
@@ -91,20 +91,6 @@ void pack_head_float(const float* q, float weight, int head, const IndexQuery& q
   query.coefficients[head] = weight;
 }
 
-// Heads [begin, end) become zero.
-void clear_heads(int begin, int end, int64_t element, const IndexQuery& query) {
-  const int64_t row = kIndexHeads * 4;  // bytes of a step of the loops
-  for (int head = begin; head < end; ++head) {
-    std::byte* to = query.values + head / kIndexHeads * kIndexHeads * query.dim * element +
-                    head % kIndexHeads * 4;
-    for (int64_t at = 0; at < kIndexHeads * query.dim * element; at += row) {
-      __builtin_memset(to + at, 0, 4);
-    }
-    query.starts[head] = 0;
-    query.coefficients[head] = 0;
-  }
-}
-
 void pack_queries(const IndexerArgs& args, const IndexPack& pack, std::byte*) {
   const bool is_int8 = args.cache.index_dtype == DType::kI8;
   for (int64_t row = pack.row_begin; row < pack.row_begin + pack.num_rows; ++row) {
@@ -115,8 +101,6 @@ void pack_queries(const IndexerArgs& args, const IndexPack& pack, std::byte*) {
       const auto pack_head = is_int8 ? pack_head_int8 : pack_head_float;
       pack_head(q + int64_t{head} * query.dim, weights[head], head, query);
     }
-    const int padded = (pack.head_end + kIndexHeadPad - 1) / kIndexHeadPad * kIndexHeadPad;
-    clear_heads(pack.head_end, padded, is_int8 ? 1 : 4, query);
   }
 }
 
@@ -224,7 +208,8 @@ template <DType kDType, int kGroups>
   for (int head = 0; head < query.num_heads; head += kIndexHeads) {
     const int block = head / kIndexHeads;
     if constexpr (kDType == DType::kI8) {
-      // Half a group ahead in each of the first blocks; later ones ask for what is there already.
+      // Half a group ahead in each of the first blocks of heads (25 heads and more ask for all that
+      // is needed); later ones ask for what is there already.
       const bool asks = ahead_bytes > 0 && block < 2 * kIndexGroups;
       const std::byte* half =
           asks ? ahead[block / 2].keys + block % 2 * (ahead_bytes / 2) : groups[0].keys;
@@ -255,7 +240,8 @@ struct IndexRange {
   int64_t end[kIndexTokens] = {};  // ascending
 };
 
-// The groups of 16 positions of [begin, end), ascending; after the last, the last again.
+// The groups of 16 positions of [begin, end), ascending; after the last, the last again. Blocks
+// hold a multiple of 16 positions.
 class IndexGroups {
  public:
   MR_INLINE IndexGroups(const MlaLayerView& cache, const int32_t* block_table, int64_t begin,
