@@ -142,7 +142,11 @@ PeakKind peak_kind_of(const BenchModel& model, const Execution& execution) {
 // Runs one test `repeats` times, after bringing the sequences to its depth and warming up.
 Result<std::vector<BenchRun>> run_test(BenchDriver& driver, const BenchTest& test, int repeats,
                                        Progress& progress) {
-  const auto advance = [&](int64_t tokens) { progress.advance(tokens); };
+  const auto advance = [&](int64_t tokens) -> Result<> {
+    progress.advance(tokens);
+    if (InterruptScope::interrupted()) return fail("stopped");
+    return {};
+  };
   if (const int64_t missing = driver.missing(test.batch, test.depth); missing > 0) {
     progress.begin(fmt::format("filling the cache to depth {}", test.depth), missing, false);
     const Result<> filled = driver.fill(test.batch, test.depth, advance);
@@ -155,10 +159,6 @@ Result<std::vector<BenchRun>> run_test(BenchDriver& driver, const BenchTest& tes
   std::vector<BenchRun> runs;
   Result<> done;
   for (int i = -1; i < repeats && done; ++i) {
-    if (InterruptScope::interrupted()) {
-      done = fail("stopped");
-      break;
-    }
     const int64_t length = i < 0 ? warm_up : test.length;
     auto run = test.decode ? driver.decode(test.batch, test.depth, length, advance)
                            : driver.prefill(test.batch, test.depth, length, advance);

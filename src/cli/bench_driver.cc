@@ -124,8 +124,7 @@ Result<> BenchDriver::step(const std::vector<Chunk>& chunks, BenchRun& run,
     profile.count += 1;
     profile.cost = profile.cost + program.cost(static_cast<int64_t>(i));
   }
-  on_tokens(tokens);
-  return {};
+  return on_tokens(tokens);
 }
 
 }  // namespace millrace

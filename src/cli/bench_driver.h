@@ -39,7 +39,8 @@ class BenchDriver {
   // Times each step of the program from now on (some percent slower).
   void set_profile(bool on) { profile_ = on; }
 
-  using OnTokens = std::function<void(int64_t tokens)>;  // progress
+  // Called after each step with its tokens; an error ends the run.
+  using OnTokens = std::function<Result<>(int64_t tokens)>;
 
   // Makes sure that the first `batch` sequences have at least `depth` tokens in the cache.
   Result<> fill(int64_t batch, int64_t depth, const OnTokens& on_tokens);

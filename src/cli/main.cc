@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <sstream>
 #include <string>
 
 #include "cli/bench.h"
@@ -66,7 +67,12 @@ int main_of(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) return usage_error(app, error, argc > 1 ? argv[1] : nullptr);
-    app.exit(error);  // --help, --version
+    std::ostringstream text;
+    app.exit(error, text);  // --help, --version
+    if (const auto written = write_stdout(text.str()); !written) {
+      print_error(written.error());
+      return kErrorExitCode;
+    }
   }
   return exit_code;
 }
@@ -75,8 +81,10 @@ int main_of(int argc, char** argv) {
 }  // namespace millrace
 
 int main(int argc, char** argv) {
-  // A reader that goes away is an error of the next write, not the end of the process.
+  // A reader that goes away, or a file as large as files may become (ulimit -f), is an error of the
+  // next write, not the end of the process.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return millrace::main_of(argc, argv);
   } catch (const std::bad_alloc&) {

@@ -113,7 +113,13 @@ Result<int> run(const RunFlags& flags) {
   if (!interactive && !flags.has_prompt) {
     MR_ASSIGN(prompt, read_stdin());
   }
-  MR_ASSIGN(const auto session, Session::open(flags.model, config));
+  auto opened = Session::open(flags.model, config);
+  if (!opened) {
+    const bool maybe_prompt = flags.model.find(' ') != std::string::npos;
+    return fail("{}{}", opened.error().message,
+                maybe_prompt ? "; if this is a prompt, give it with -p" : "");
+  }
+  const auto session = std::move(*opened);
   MR_ASSIGN(const SamplingParams params, flags.sampling.apply_to(session->default_params()));
   if (!interactive) return answer_once(*session, flags, params, prompt);
   MR_TRY(run_chat(*session, {flags.system, !flags.no_chat_template, params}));

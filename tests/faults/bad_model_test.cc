@@ -175,6 +175,10 @@ TEST(BadModel, WithoutWeightsIsInspectedButDoesNotRun) {
   expect_one_line(inspect_command(folder.path()), "no model.safetensors");
 }
 
+TEST(BadModel, APromptInPlaceOfTheModel) {
+  expect_one_line("run 'What is gravity?'", "if this is a prompt, give it with -p");
+}
+
 TEST(BadModel, ShardsThatAreCutOff) {
   const std::string source = ::millrace::testing::golden_folder("glm_moe_dsa_sharded_mtp");
   const std::string shard = "model-00002-of-00002.safetensors";

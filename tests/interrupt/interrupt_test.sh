@@ -30,6 +30,8 @@ expect_stopped() {
 }
 
 expect_stopped out 'error: stopped' bench "$root/models/tiny-dsa" -p 16 -n 512 -r 100000
+# The last run of the last test, too.
+expect_stopped out 'error: stopped' bench "$root/models/tiny-dsa" -t 1 -p 0 -n 4000 -r 1
 expect_stopped rows 'stopped after [0-9]+ of 200' eval "$root/models/tiny-dsa" "$sets/needle.jsonl" \
   --max-num-seqs 1 --output "$work/rows"
 expect_stopped out 'answer [0-9]+ tokens' run "$root/models/tiny-dsa" -p "Copy 1." --min-tokens 4000 --max-tokens 4000
