@@ -11,14 +11,15 @@ trap 'rm -rf "$work"' EXIT
 failures=0
 set -m # background jobs take SIGINT
 
-# expect_stopped FILE PATTERN ARGS...: interrupts `millrace ARGS` once FILE has something in it.
+# expect_stopped FILE PATTERN ARGS...: interrupts `millrace ARGS` once FILE has $awaited in it.
+awaited=.
 expect_stopped() {
   local file=$1 pattern=$2 status=0
   shift 2
   : >"$work/out"
   "$program" "$@" >"$work/out" 2>"$work/err" </dev/null &
   for ((i = 0; i < 6000; ++i)); do
-    [[ ! -s $work/$file ]] || break
+    if grep -qs -- "$awaited" "$work/$file"; then break; fi
     sleep 0.01
   done
   kill -INT $!
@@ -30,8 +31,10 @@ expect_stopped() {
 }
 
 expect_stopped out 'error: stopped' bench "$root/models/tiny-dsa" -p 16 -n 512 -r 100000
-# The last run of the last test, too.
-expect_stopped out 'error: stopped' bench "$root/models/tiny-dsa" -t 1 -p 0 -n 4000 -r 1
+# The last run of the last test, too: the row of the first shows that it has begun.
+awaited=tg2
+expect_stopped out 'error: stopped' bench "$root/models/tiny-dsa" -t 1 -p 0 -n 2,4000 -r 1
+awaited=.
 expect_stopped rows 'stopped after [0-9]+ of 200' eval "$root/models/tiny-dsa" "$sets/needle.jsonl" \
   --max-num-seqs 1 --output "$work/rows"
 expect_stopped out 'answer [0-9]+ tokens' run "$root/models/tiny-dsa" -p "Copy 1." --min-tokens 4000 --max-tokens 4000
