@@ -6,9 +6,9 @@
 // the same with one head of four elements, nothing else in the pool, where little but the choice is
 // left. Else a block of the pool holds --block-size positions of all layers, with f16 rows of
 // GLM-5's latents, so that keys lie as far apart as in a model. Time is CPU time, so that a busy
-// machine blurs it less; the best of several runs is shown. With --cold, 256 MB are read before
-// each run and the median is shown: keys, queries and scratch memory come from memory then, as
-// after a model's matmuls.
+// machine blurs it less; the best of several runs is shown. With --cold, more than the caches hold
+// is read before each run, and the median is shown: keys, queries and scratch memory come from
+// memory then, as after a model's matmuls.
 #include <algorithm>
 #include <cstdio>
 #include <functional>

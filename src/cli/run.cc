@@ -15,6 +15,7 @@
 #include "cli/sampling_flags.h"
 #include "cli/session.h"
 #include "cli/summary.h"
+#include "io/model_path.h"
 
 namespace millrace {
 namespace {
@@ -115,7 +116,8 @@ Result<int> run(const RunFlags& flags) {
   }
   auto opened = Session::open(flags.model, config);
   if (!opened) {
-    const bool maybe_prompt = flags.model.find(' ') != std::string::npos;
+    const bool maybe_prompt = flags.model.find(' ') != std::string::npos &&
+                              !resolve_model_path(flags.model, model_search_dirs());
     return fail("{}{}", opened.error().message,
                 maybe_prompt ? "; if this is a prompt, give it with -p" : "");
   }

@@ -177,6 +177,12 @@ TEST(BadModel, WithoutWeightsIsInspectedButDoesNotRun) {
 
 TEST(BadModel, APromptInPlaceOfTheModel) {
   expect_one_line("run 'What is gravity?'", "if this is a prompt, give it with -p");
+  // A model that is there is none, whatever its name.
+  const ::millrace::testing::TempFolder folder;
+  fs::create_directory(folder.file("a model"));
+  const Outcome outcome = run_program(fmt::format("run '{}' -p Hi", folder.file("a model")));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.error.find("prompt"), std::string::npos) << outcome.error;
 }
 
 TEST(BadModel, ShardsThatAreCutOff) {
