@@ -74,7 +74,7 @@ class Workload {
     for (float& x : q_) x = normal(generator);
     out_.resize(static_cast<size_t>(shape.tokens * out_width));
     args_ = {q_.data(), q_width, out_.data(), out_width, shape.num_heads, 0.0625f};
-    args_.cache = mla_layer_view(layout, 0, memory_.data());
+    args_.cache = mla_layer_view(layout, 0, memory_.data(), blocks);
     args_.sequences = &sequence_;
     args_.workspace = workspace_.as<float>();
     fill(generator);

@@ -155,7 +155,7 @@ class MlaTileWalk {
     const auto size = static_cast<uint32_t>(cache_.block_size);
     const int64_t block = blocks_[p / size];
     const int64_t offset = p % size;
-    tile.rows[i] = cache_.rows + block * cache_.block_stride + offset * row_bytes_;
+    tile.rows[i] = cache_.rows + block * cache_.rows_stride + offset * row_bytes_;
     if (cache_.dtype == DType::kI8) {
       tile.scales[i] = cache_.scales_of_row(block, static_cast<int>(offset));
     }

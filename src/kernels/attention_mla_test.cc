@@ -290,7 +290,7 @@ TEST_P(AttentionMlaTest, WritesWhatTheReferenceWrites) {
         const auto address = reinterpret_cast<uintptr_t>(memory.data());
         const size_t skip = (64 - address % 64) % 64;
         write(MlaWriteArgs{x.data(), stride, x.data() + latent, stride, slots,
-                           mla_layer_view(layout, 0, memory.data() + skip)});
+                           mla_layer_view(layout, 0, memory.data() + skip, 2)});
         return std::vector<std::byte>(
             memory.begin() + static_cast<std::ptrdiff_t>(skip),
             memory.begin() + static_cast<std::ptrdiff_t>(skip) + 2 * layout.block_bytes);

@@ -130,16 +130,15 @@ class IndexerTest : public ::testing::TestWithParam<Isa> {
   // Whether the cache of `actual`, written by the kernels from one of `cuts` (tokens) to the next,
   // has the bytes of that of `expected`, written by the reference at once. `write`: all but the
   // cache.
-  bool writes_the_same(IndexerFixture& expected, IndexerFixture& actual, int64_t bytes,
-                       IndexWriteArgs write, const std::vector<int64_t>& cuts) {
-    const auto size = static_cast<size_t>(bytes);
-    std::memset(expected.args.cache.rows, 0xcd, size);
-    std::memset(actual.args.cache.rows, 0xcd, size);
+  bool writes_the_same(IndexerFixture& expected, IndexerFixture& actual, IndexWriteArgs write,
+                       const std::vector<int64_t>& cuts) {
+    std::ranges::fill(expected.pool, std::byte{0xcd});
+    std::ranges::fill(actual.pool, std::byte{0xcd});
     write.cache = expected.args.cache;
     reference_index_write(write, cuts.front(), cuts.back());
     write.cache = actual.args.cache;
     for (size_t i = 0; i + 1 < cuts.size(); ++i) kernels().write(write, cuts[i], cuts[i + 1]);
-    return std::memcmp(expected.args.cache.rows, actual.args.cache.rows, size) == 0;
+    return std::ranges::equal(expected.pool, actual.pool);
   }
 
   // Items of 1, 3 and 4 tokens, and parts.
@@ -355,7 +354,6 @@ TEST_P(IndexerTest, WritesTheReferencesBytes) {
       const IndexerCase c{.dim = dim, .block_size = 48, .dtype = dtype, .lengths = {{60, 1}}};
       IndexerFixture expected(c);
       IndexerFixture actual(c);
-      const int64_t bytes = actual.args.cache.block_stride * 5;
       std::vector<float> keys = actual.draw(61 * (dim + 3));
       const float specials[] = {kNan, kInf, -kInf, 1e-45f, 3e38f, -0.0f};
       for (size_t i = 0; i < 6; ++i) keys[i * static_cast<size_t>(dim + 3) + i % 4] = specials[i];
@@ -363,8 +361,8 @@ TEST_P(IndexerTest, WritesTheReferencesBytes) {
       std::fill_n(keys.begin() + 11 * (dim + 3), dim, 1e-44f);
       std::vector<int64_t> slots = actual.slots;
       slots[20] = -1;
-      ASSERT_TRUE(writes_the_same(expected, actual, bytes, {keys.data(), dim + 3, slots.data(), {}},
-                                  {2, 33, 60}))
+      ASSERT_TRUE(
+          writes_the_same(expected, actual, {keys.data(), dim + 3, slots.data(), {}}, {2, 33, 60}))
           << name_of(dtype) << " dim " << dim;
     }
   }
@@ -387,7 +385,6 @@ TEST_P(IndexerTest, CodesNextToTies) {
       .dim = dim, .block_size = 16, .dtype = DType::kI8, .lengths = {{tokens - 1, 1}}};
   IndexerFixture expected(c);
   IndexerFixture actual(c);
-  const int64_t bytes = actual.args.cache.block_stride * (tokens / 16 + 3);
   const std::vector<float> random = actual.draw(tokens);
   std::vector<float> keys(static_cast<size_t>(tokens * dim));
   for (int64_t t = 0; t < tokens; ++t) {
@@ -408,8 +405,8 @@ TEST_P(IndexerTest, CodesNextToTies) {
       if (d % 3 == 0) key[d] = -key[d];
     }
   }
-  EXPECT_TRUE(writes_the_same(expected, actual, bytes, {keys.data(), dim, actual.slots.data(), {}},
-                              {0, tokens}));
+  EXPECT_TRUE(
+      writes_the_same(expected, actual, {keys.data(), dim, actual.slots.data(), {}}, {0, tokens}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Isas, IndexerTest,

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "kernels/reference_indexer.h"
@@ -42,10 +43,13 @@ class IndexerFixture {
                                               .latent = 3,
                                               .rope = 2,
                                               .index_dim = c.dim},
-                                             {1});
+                                             {1, 1});
     // All ones: NaN as floats and scales, and the greatest code.
-    memory_.assign(static_cast<size_t>(layout.block_bytes * blocks) + 64, std::byte{0xff});
-    set_view(layout);
+    const auto pool_bytes = static_cast<size_t>(layout.block_bytes * blocks);
+    memory_.assign(pool_bytes + 64, std::byte{0xff});
+    const auto address = reinterpret_cast<uintptr_t>(memory_.data());
+    pool = std::span(memory_).subspan((64 - address % 64) % 64, pool_bytes);
+    args.cache = mla_layer_view(layout, 1, pool.data(), blocks);
     table_.resize(static_cast<size_t>(blocks));
     std::iota(table_.begin(), table_.end(), 0);
     std::shuffle(table_.begin(), table_.end(), generator_);
@@ -93,27 +97,10 @@ class IndexerFixture {
   std::vector<float> weights;
   std::vector<int32_t> positions;
   std::vector<int32_t> leaf_begin;
+  std::span<std::byte> pool;  // of two layers, of which the second is used
   IndexerArgs args;
 
  private:
-  void set_view(const MlaLayout& layout) {
-    const auto address = reinterpret_cast<uintptr_t>(memory_.data());
-    std::byte* aligned = memory_.data() + (64 - address % 64) % 64;
-    MlaLayerView& view = args.cache;
-    view.dtype = layout.dtype;
-    view.index_dtype = layout.index_dtype;
-    view.block_size = layout.block_size;
-    view.latent = layout.latent;
-    view.rope = layout.rope;
-    view.index_dim = layout.index_dim;
-    view.block_stride = layout.block_bytes;
-    view.rows = aligned + layout.layers[0].rows;
-    view.index_keys = aligned + layout.layers[0].index_keys;
-    if (layout.layers[0].index_scales >= 0) {
-      view.index_scales = aligned + layout.layers[0].index_scales;
-    }
-  }
-
   void place(const IndexerCase& c) {
     int64_t query_start = 0;
     int64_t used = 0;

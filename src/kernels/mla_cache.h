@@ -12,8 +12,8 @@ namespace millrace {
 
 struct MlaLayout;
 
-// Where a layer's rows and index keys are: pointers to its part of block 0, and the bytes from a
-// block to the next. Does not own its memory. Layouts: tensor/mla_layout.h.
+// Where a layer's rows and index keys are: pointers to those of block 0, and the bytes from a
+// block's to the next one's. Does not own its memory. Layouts: tensor/mla_layout.h.
 struct MlaLayerView {
   DType dtype{};        // of rows: kF32, kF16, kBF16, kI8
   DType index_dtype{};  // of index keys: kI8, kF32, kBF16
@@ -21,7 +21,8 @@ struct MlaLayerView {
   int latent = 0;
   int rope = 0;
   int index_dim = 0;         // a multiple of 4
-  int64_t block_stride = 0;  // bytes
+  int64_t rows_stride = 0;   // bytes from a block to the next: of rows and their scales
+  int64_t index_stride = 0;  // of index keys and their scales
   std::byte* rows = nullptr;
   std::byte* row_scales = nullptr;    // null unless int8 rows
   std::byte* index_keys = nullptr;    // null in layers without an indexer
@@ -33,26 +34,27 @@ struct MlaLayerView {
   }
   // The row of the position at `offset` of a block.
   [[gnu::always_inline]] std::byte* row(int64_t block, int offset) const {
-    return rows + block * block_stride + offset * row_bytes();
+    return rows + block * rows_stride + offset * row_bytes();
   }
   // Its two scales: latent, rope key.
   [[gnu::always_inline]] float* scales_of_row(int64_t block, int offset) const {
-    return reinterpret_cast<float*>(row_scales + block * block_stride) + 2 * offset;
+    return reinterpret_cast<float*>(row_scales + block * rows_stride) + 2 * offset;
   }
   // The index keys of the 16 positions from `offset` (a multiple of 16) of a block.
   [[gnu::always_inline]] std::byte* index_group(int64_t block, int offset) const {
     const int64_t size = index_dtype == DType::kF32 ? 4 : index_dtype == DType::kI8 ? 1 : 2;
-    return index_keys + block * block_stride + int64_t{offset} * index_dim * size;
+    return index_keys + block * index_stride + int64_t{offset} * index_dim * size;
   }
   // Their scales, [16].
   [[gnu::always_inline]] float* scales_of_index_group(int64_t block, int offset) const {
-    return reinterpret_cast<float*>(index_scales + block * block_stride) + offset;
+    return reinterpret_cast<float*>(index_scales + block * index_stride) + offset;
   }
 };
 
-// The view of layer `layer` of a pool at `memory` (64-byte aligned); null memory gives null
-// pointers, for prices.
-MlaLayerView mla_layer_view(const MlaLayout& layout, int64_t layer, std::byte* memory);
+// The view of layer `layer` of a pool of `num_blocks` blocks at `memory` (64-byte aligned,
+// block_bytes for each block); null memory gives null pointers, for prices.
+MlaLayerView mla_layer_view(const MlaLayout& layout, int64_t layer, std::byte* memory,
+                            int64_t num_blocks);
 
 // Writes tokens' latents (after their norm) and rope keys (after RoPE). Token t goes to
 // slot_mapping[t] = block * block_size + offset; a negative slot writes nothing. Elements are

@@ -44,7 +44,7 @@ class MlaFixture {
     // All ones: NaN in f32, f16, bf16 and in the scales.
     memory_.assign(static_cast<size_t>(layout.block_bytes * blocks) + 64, std::byte{0xff});
     const auto address = reinterpret_cast<uintptr_t>(memory_.data());
-    args.cache = mla_layer_view(layout, 1, memory_.data() + (64 - address % 64) % 64);
+    args.cache = mla_layer_view(layout, 1, memory_.data() + (64 - address % 64) % 64, blocks);
     table_.resize(static_cast<size_t>(blocks));
     std::iota(table_.begin(), table_.end(), 0);
     std::shuffle(table_.begin(), table_.end(), generator_);

@@ -20,7 +20,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(std::unique_ptr<Model> 
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     std::byte* pool = runner->cache_memory_.data();
     if (layout.mla) {
-      runner->mla_cache_.push_back(mla_layer_view(*layout.mla, layer, pool));
+      runner->mla_cache_.push_back(mla_layer_view(*layout.mla, layer, pool, options.num_blocks));
     } else {
       runner->cache_.push_back(kv_layer_view(layout.gqa, layer, pool));
     }

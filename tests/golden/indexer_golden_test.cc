@@ -138,7 +138,7 @@ std::vector<std::vector<int32_t>> select(const IndexerInputs& inputs, const Inde
                                            {1});
   auto memory = Buffer::allocate(static_cast<size_t>(layout.block_bytes * blocks));
   EXPECT_TRUE(memory);
-  const MlaLayerView cache = mla_layer_view(layout, 0, memory->data());
+  const MlaLayerView cache = mla_layer_view(layout, 0, memory->data(), blocks);
   std::vector<int64_t> slots(static_cast<size_t>(tokens));
   std::iota(slots.begin(), slots.end(), 0);
   std::vector<int32_t> table(static_cast<size_t>(blocks));
