@@ -1,7 +1,8 @@
 // The indexer against the roofs of this machine, measured in the same run.
 //
 // One core. Decode: one token over a whole history; tiles of prefill: four tokens that share each
-// loaded key; packing of the queries, scores and choice together. G multiply-adds a second, their
+// loaded key; packing of the queries, scores and choice together. Merge: of the candidates that two
+// threads leave, who each had half of the history. G multiply-adds a second, their
 // share of the int8 (or fp32 FMA) peak, GB/s of keys and their share of the read bandwidth. Choice:
 // the same with one head of four elements, nothing else in the pool, where little but the choice is
 // left. Else a block of the pool holds --block-size positions of all layers, with f16 rows of
@@ -69,13 +70,7 @@ class Workload {
     std::iota(table_.begin(), table_.end(), 0);
     std::shuffle(table_.begin(), table_.end(), generator_);
     memory_ = std::move(*Buffer::allocate(static_cast<size_t>(layout.block_bytes * blocks)));
-    MlaLayerView& view = args_.cache;
-    view.index_dtype = options.keys;
-    view.index_dim = dim;
-    view.block_size = options.block_size;
-    view.block_stride = layout.block_bytes;
-    view.index_keys = memory_.data() + layout.layers[0].index_keys;
-    view.index_scales = memory_.data() + std::max<int64_t>(0, layout.layers[0].index_scales);
+    args_.cache = mla_layer_view(layout, 0, memory_.data(), blocks);
     write_keys();
     sequence_ = {0, tokens, history - tokens, table_.data()};
     q_ = draw(int64_t{tokens} * heads * dim);
@@ -107,6 +102,23 @@ class Workload {
     };
     return options_.cold ? median_cold_seconds(options_.seconds, run_item)
                          : best_times(options_, run_item).mean;
+  }
+
+  // The merge of two parts, which are made once.
+  double run_merge() {
+    const IndexerKernels& kernels = indexer_kernels(options_.isa);
+    const int64_t part_bytes = index_candidates_bytes(options_.topk);
+    Buffer workspace = std::move(*Buffer::allocate(static_cast<size_t>(2 * part_bytes)));
+    args_.workspace = workspace.data();
+    kernels.pack(args_, {0, 1, 0, heads_}, nullptr);
+    const int64_t half = history_ / 32 * 16;
+    kernels.run_item(args_, {0, 0, 1, 0, half, 0}, scratch_.data());
+    kernels.run_item(args_, {0, 0, 1, half, history_, part_bytes}, scratch_.data());
+    return best_times(options_,
+                      [&](int) {
+                        kernels.merge(args_, {0, 0, 2, 0}, scratch_.data());
+                      })
+        .mean;
   }
 
   double multiply_adds() const { return static_cast<double>(history_) * tokens_ * heads_ * dim_; }
@@ -173,6 +185,8 @@ void run(const Options& options) {
                   percent(rate, peak));
       std::printf("%5.1f GB/s %3.0f%% of bandwidth\n", read * 1e-9, percent(read, bandwidth));
     }
+    Workload parts(options, options.heads, 128, history, 1);
+    std::printf("merge   history %6ld: %8.1f us a token\n", history, parts.run_merge() * 1e6);
     Workload choice(options, 1, 4, history, 1);
     std::printf("choice  history %6ld: %8.1f us a token\n", history, choice.run() * 1e6);
   }

@@ -35,17 +35,19 @@ void select_all(int64_t visible, const SelectionRow& to) {
 }
 
 // Selects `count` positions, given in any order, of the first `visible`: marks them in `marks`
-// (whole vectors) and reads the marks leaf by leaf. For short histories, where a counting sort
+// (whole groups of 64) and reads the marks leaf by leaf. For short histories, where a counting sort
 // takes longest.
-void select_marked(const int32_t* positions, int count, int64_t visible, int32_t* marks,
+void select_marked(const int32_t* positions, int count, int64_t visible, uint8_t* marks,
                    const SelectionRow& to) {
-  for (int64_t p = 0; p < visible; p += 16) store_int(marks + p, zero_int());
+  for (int64_t p = 0; p < visible; p += 64) {
+    store_int(reinterpret_cast<int32_t*>(marks + p), zero_int());
+  }
   for (int i = 0; i < count; ++i) marks[positions[i]] = 1;
   int32_t selected = 0;
   for (int leaf = 0; leaf < 16; ++leaf) {
     to.leaf_begin[leaf] = selected;
     for (int64_t group = int64_t{leaf} * 16; group < visible; group += 256) {
-      const uint32_t chosen = bits_of(greater(load_int(marks + group), zero_int()));
+      const uint32_t chosen = nonzero_bytes(marks + group);
       const I16 numbers = add(set1_int(static_cast<int32_t>(group)), load_int(kLaneNumbers));
       if (selected + 16 <= count) {
         compress_store(to.positions + selected, numbers, chosen);
@@ -94,10 +96,14 @@ void select_positions(const int32_t* positions, int count, const SelectionRow& t
   }
 }
 
+// Positions for each chosen one up to which marks are faster.
+inline constexpr int kMarkedPerKey = 4;
+
 // Selects what `best` has chosen of the first `visible` positions; its shared memory is free then.
 void select_best(const TopK& best, int64_t visible, const SelectionRow& to) {
-  if ((visible + 15) / 16 * 16 * int64_t{sizeof(int32_t)} <= topk_shared_bytes(best.k)) {
-    select_marked(best.positions, best.count, visible, best.bucket, to);
+  if (visible <= int64_t{kMarkedPerKey} * best.k &&
+      whole_lines(visible) <= topk_shared_bytes(best.k)) {
+    select_marked(best.positions, best.count, visible, reinterpret_cast<uint8_t*>(best.shared), to);
   } else {
     select_positions(best.positions, best.count, to);
   }
@@ -207,6 +213,12 @@ void merge_parts(const IndexerArgs& args, const IndexMerge& merge, std::byte* sc
   for (int i = 0; i < merge.num_parts; ++i) {
     IndexCandidates head;
     __builtin_memcpy(&head, parts + i * part_bytes, sizeof head);
+    // Most are in another core's cache.
+    const int32_t* keys = candidate_keys(parts + i * part_bytes);
+    for (int j = 0; j < head.count; j += 16) {
+      prefetch_level2(keys + j);
+      prefetch_level2(keys + index_part_candidates(args.topk) + j);
+    }
     if (head.bound > best.threshold + 1) best.threshold = head.bound - 1;
   }
   for (int i = 0; i < merge.num_parts; ++i) {

@@ -238,6 +238,12 @@ MR_INLINE I16 dot4_signed(I16 acc, I16 a_s8, I16 b_s8) {
 // As in simd_avx512.h.
 MR_INLINE void keep_in_place(I16& sum) { asm("" : "+x"(sum.lo), "+x"(sum.hi)); }
 
+// Bit i: whether byte i of 16 is not 0.
+MR_INLINE uint32_t nonzero_bytes(const uint8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return static_cast<uint32_t>(_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_setzero_si128()))) ^
+         0xffffu;
+}
 MR_INLINE void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 // Into the second-level cache.
 MR_INLINE void prefetch_level2(const void* p) {

@@ -255,6 +255,12 @@ MR_OUTLINE I16 dot4_signed(const I16& acc, const I16& a_s8, const I16& b_s8) {
 // The compiler may do as it likes.
 MR_INLINE void keep_in_place(I16&) {}
 
+// Bit i: whether byte i of 16 is not 0.
+MR_INLINE uint32_t nonzero_bytes(const uint8_t* p) {
+  uint32_t bits = 0;
+  for (int i = 0; i < 16; ++i) bits |= static_cast<uint32_t>(p[i] != 0) << i;
+  return bits;
+}
 MR_INLINE void prefetch(const void* p) { __builtin_prefetch(p); }
 // Into the second-level cache.
 MR_INLINE void prefetch_level2(const void* p) { __builtin_prefetch(p, 0, 2); }

@@ -2,12 +2,13 @@
 // instruction set.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace millrace {
 
-// Buckets of a histogram of keys, of which a choice uses two.
-inline constexpr int kTopKBins = 2048;
+// Keys of a sample, from which a cut learns about where the k-th best lies. A multiple of 16.
+inline constexpr int kTopKSample = 64;
 
 // Candidates that are held before they are cut to the k best: the more, the fewer cuts. A multiple
 // of 16.
@@ -21,9 +22,9 @@ inline constexpr int kTopKBins = 2048;
   return 2 * (topk_capacity(k) + 16) * 4;
 }
 
-// Bytes that streams of one thread share: keys of a bucket, and two histograms.
+// Bytes that streams of one thread share: the keys around the k-th best, and fewer of them.
 [[gnu::always_inline]] inline constexpr int64_t topk_shared_bytes(int64_t k) {
-  return (topk_capacity(k) + 16) * 4 + 2 * kTopKBins * 4;
+  return 2 * (topk_capacity(k) + 16) * 4;
 }
 
 }  // namespace millrace
