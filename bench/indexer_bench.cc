@@ -1,14 +1,13 @@
 // The indexer against the roofs of this machine, measured in the same run.
 //
 // One core. Decode: one token over a whole history; tiles of prefill: four tokens that share each
-// loaded key; packing of the queries, scores and choice together. Merge: of the candidates that two
-// threads leave, who each had half of the history. G multiply-adds a second, their
-// share of the int8 (or fp32 FMA) peak, GB/s of keys and their share of the read bandwidth. Choice:
-// the same with one head of four elements, nothing else in the pool, where little but the choice is
-// left. Else a block of the pool holds --block-size positions of all layers, with f16 rows of
-// GLM-5's latents, so that keys lie as far apart as in a model. Time is CPU time, so that a busy
-// machine blurs it less; the best of several runs is shown. With --cold, more than the caches hold
-// is read before each run, and the median is shown: keys, queries and scratch memory come from
+// loaded key; packing of the queries, scores and choice together. G multiply-adds a second, their
+// share of the int8 (or fp32 FMA) peak, GB/s of keys and their share of the read bandwidth. Merge:
+// of the candidates that two threads leave, who each had half of the history. Choice: decode with
+// one head of four elements, where little but the choice is left. Blocks of the pool, of
+// --block-size positions, are shuffled. Time is CPU time, so that a busy machine blurs it less; the
+// best of several runs is shown. With --cold, more than the caches hold is read before each run of
+// decode, prefill and choice, and the median is shown: keys, queries and scratch memory come from
 // memory then, as after a model's matmuls.
 #include <algorithm>
 #include <cstdio>
@@ -30,7 +29,6 @@ struct Options : Settings {
   DType keys = DType::kI8;
   int heads = 32;
   int topk = 2048;
-  int layers = 2;
   int block_size = 16;
   int64_t history = 0;  // 0: several
   bool cold = false;
@@ -56,14 +54,11 @@ class Workload {
  public:
   Workload(const Options& options, int heads, int dim, int64_t history, int tokens)
       : options_(options), heads_(heads), dim_(dim), history_(history), tokens_(tokens) {
-    const MlaLayout layout = MlaLayout::make(
-        {.dtype = DType::kF16,
-         .index_dtype = options.keys,
-         .block_size = options.block_size,
-         .latent = dim == 4 ? 0 : 512,
-         .rope = dim == 4 ? 0 : 64,
-         .index_dim = dim},
-        std::vector<uint8_t>(static_cast<size_t>(dim == 4 ? 1 : options.layers), 1));
+    const MlaLayout layout = MlaLayout::make({.dtype = DType::kF16,
+                                              .index_dtype = options.keys,
+                                              .block_size = options.block_size,
+                                              .index_dim = dim},
+                                             {1});
     const int64_t block_size = options.block_size;
     const int64_t blocks = (history + block_size - 1) / block_size;
     table_.resize(static_cast<size_t>(blocks));
@@ -210,9 +205,6 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--topk", options.topk, "Keys to choose")
       ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--layers", options.layers, "Layers of the pool, one of which is measured")
-      ->check(CLI::Range(1, 100))
       ->capture_default_str();
   app.add_option("--block-size", options.block_size, "Positions of a block of the pool")
       ->check(CLI::IsMember({16, 32, 64, 128, 256, 512, 1024}))

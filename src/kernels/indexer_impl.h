@@ -101,8 +101,8 @@ inline constexpr int kMarkedPerKey = 4;
 
 // Selects what `best` has chosen of the first `visible` positions; its shared memory is free then.
 void select_best(const TopK& best, int64_t visible, const SelectionRow& to) {
-  if (visible <= int64_t{kMarkedPerKey} * best.k &&
-      whole_lines(visible) <= topk_shared_bytes(best.k)) {
+  // A byte each: the shared memory has room for more than 24 k.
+  if (visible <= int64_t{kMarkedPerKey} * best.k) {
     select_marked(best.positions, best.count, visible, reinterpret_cast<uint8_t*>(best.shared), to);
   } else {
     select_positions(best.positions, best.count, to);
@@ -116,6 +116,17 @@ struct IndexCandidates {
 };
 static_assert(sizeof(IndexCandidates) <= 64);
 MR_INLINE int32_t* candidate_keys(std::byte* part) { return reinterpret_cast<int32_t*>(part + 64); }
+
+// Asks for a part's candidates, which most likely are in another core's cache.
+void prefetch_candidates(std::byte* part, int64_t topk) {
+  IndexCandidates head;
+  __builtin_memcpy(&head, part, sizeof head);
+  const int32_t* keys = candidate_keys(part);
+  for (int j = 0; j < head.count; j += 16) {
+    prefetch_level2(keys + j);
+    prefetch_level2(keys + index_part_candidates(topk) + j);
+  }
+}
 
 void write_candidates(const TopK& best, std::byte* part) {
   const IndexCandidates head{best.count, best.threshold};
@@ -213,15 +224,11 @@ void merge_parts(const IndexerArgs& args, const IndexMerge& merge, std::byte* sc
   for (int i = 0; i < merge.num_parts; ++i) {
     IndexCandidates head;
     __builtin_memcpy(&head, parts + i * part_bytes, sizeof head);
-    // Most are in another core's cache.
-    const int32_t* keys = candidate_keys(parts + i * part_bytes);
-    for (int j = 0; j < head.count; j += 16) {
-      prefetch_level2(keys + j);
-      prefetch_level2(keys + index_part_candidates(args.topk) + j);
-    }
     if (head.bound > best.threshold + 1) best.threshold = head.bound - 1;
   }
+  prefetch_candidates(parts, args.topk);
   for (int i = 0; i < merge.num_parts; ++i) {
+    if (i + 1 < merge.num_parts) prefetch_candidates(parts + (i + 1) * part_bytes, args.topk);
     IndexCandidates head;
     __builtin_memcpy(&head, parts + i * part_bytes, sizeof head);
     const int32_t* keys = candidate_keys(parts + i * part_bytes);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -229,6 +230,8 @@ TEST_P(IndexerTest, HistoriesAroundK) {
                                         {size - 1, 1},
                                         {size, 1},
                                         {3 * size - 1, 1},
+                                        {4 * size - 1, 1},
+                                        {4 * size, 1},
                                         {5 * size + 2, 1},
                                         {300, 1}}};
         IndexerFixture fixture(c);
@@ -322,19 +325,24 @@ std::vector<float> some_scores(int kind, int n, std::mt19937& generator) {
                                      : kind == 4 ? choices[any_bits(generator) % 10]
                                      : kind == 5 ? std::floor(normal(generator))
                                      : kind == 6 ? (i % 100 == 0 ? 1e30f : -kInf)
-                                                 : 1.0f + 1e-7f * static_cast<float>(i % 7);
+                                     : kind == 7 ? 1.0f + 1e-7f * static_cast<float>(i % 7)
+                                     // Equal at the places that samples are taken from, first of
+                                     // 1024, then of what is left of them; extreme to either side.
+                                     : i % 16 > 1 ? 1.0f + value
+                                     : kind == 8  ? static_cast<float>(i % 16 - 2)
+                                                  : 1e30f / static_cast<float>(1 + i % 16);
   }
   return scores;
 }
 
 TEST_P(IndexerTest, ScoresOfAnyDistribution) {
   std::mt19937 generator(7);
-  for (const int n : {1000, 9000}) {
+  for (const int n : {1000, 1024, 9000}) {
     for (const int k : {1, 7, 500, 1200}) {
       const IndexerCase c{
           .num_heads = 2, .dim = 4, .topk = k, .dtype = DType::kF32, .lengths = {{n - 1, 1}}};
       IndexerFixture fixture(c);
-      for (int kind = 0; kind < 8; ++kind) {
+      for (int kind = 0; kind < 10; ++kind) {
         set_scores(fixture, some_scores(kind, n, generator));
         const Selection expected = reference_selection(fixture);
         for (const std::vector<int64_t>& cuts :

@@ -126,9 +126,6 @@ MR_INLINE I16 sub(I16 a, I16 b) {
 MR_INLINE I16 max(I16 a, I16 b) {
   return {_mm256_max_epi32(a.lo, b.lo), _mm256_max_epi32(a.hi, b.hi)};
 }
-MR_INLINE I16 min(I16 a, I16 b) {
-  return {_mm256_min_epi32(a.lo, b.lo), _mm256_min_epi32(a.hi, b.hi)};
-}
 MR_INLINE I16 and_bits(I16 a, I16 b) {
   return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
 }

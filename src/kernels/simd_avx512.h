@@ -85,7 +85,6 @@ MR_INLINE void store_int(void* p, I16 a) { _mm512_storeu_si512(p, a.v); }
 MR_INLINE I16 add(I16 a, I16 b) { return {_mm512_add_epi32(a.v, b.v)}; }
 MR_INLINE I16 sub(I16 a, I16 b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 MR_INLINE I16 max(I16 a, I16 b) { return {_mm512_max_epi32(a.v, b.v)}; }
-MR_INLINE I16 min(I16 a, I16 b) { return {_mm512_min_epi32(a.v, b.v)}; }
 MR_INLINE I16 and_bits(I16 a, I16 b) { return {_mm512_and_si512(a.v, b.v)}; }
 MR_INLINE I16 or_bits(I16 a, I16 b) { return {_mm512_or_si512(a.v, b.v)}; }
 MR_INLINE I16 xor_bits(I16 a, I16 b) { return {_mm512_xor_si512(a.v, b.v)}; }

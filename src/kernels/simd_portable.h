@@ -163,7 +163,6 @@ MR_INLINE void store_int(void* p, I16 a) { __builtin_memcpy(p, &a.v, 64); }
 MR_INLINE I16 add(I16 a, I16 b) { return {(IntLanes)((UintLanes)a.v + (UintLanes)b.v)}; }
 MR_INLINE I16 sub(I16 a, I16 b) { return {(IntLanes)((UintLanes)a.v - (UintLanes)b.v)}; }
 MR_INLINE I16 max(I16 a, I16 b) { return {a.v > b.v ? a.v : b.v}; }
-MR_INLINE I16 min(I16 a, I16 b) { return {a.v < b.v ? a.v : b.v}; }
 MR_INLINE I16 and_bits(I16 a, I16 b) { return {a.v & b.v}; }
 MR_INLINE I16 or_bits(I16 a, I16 b) { return {a.v | b.v}; }
 MR_INLINE I16 xor_bits(I16 a, I16 b) { return {a.v ^ b.v}; }

@@ -2,13 +2,9 @@
 // instruction set.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 namespace millrace {
-
-// Keys of a sample, from which a cut learns about where the k-th best lies. A multiple of 16.
-inline constexpr int kTopKSample = 64;
 
 // Candidates that are held before they are cut to the k best: the more, the fewer cuts. A multiple
 // of 16.
@@ -22,7 +18,7 @@ inline constexpr int kTopKSample = 64;
   return 2 * (topk_capacity(k) + 16) * 4;
 }
 
-// Bytes that streams of one thread share: the keys around the k-th best, and fewer of them.
+// Bytes that streams of one thread share: two buffers between which a cut narrows keys.
 [[gnu::always_inline]] inline constexpr int64_t topk_shared_bytes(int64_t k) {
   return 2 * (topk_capacity(k) + 16) * 4;
 }

@@ -9,6 +9,8 @@
 // (Floyd and Rivest, "Expected time bounds for selection", 1975).
 #pragma once
 
+#include <cstddef>
+
 #include "kernels/topk.h"
 #include "kernels/topk_compress.h"
 
@@ -43,6 +45,9 @@ MR_INLINE I16 keys_of(V16 score) {
 }
 
 MR_INLINE uint32_t first_lanes_mask(int64_t n) { return n >= 16 ? 0xffffu : (1u << n) - 1u; }
+
+// Keys of a sample; a multiple of 16.
+inline constexpr int kTopKSample = 64;
 
 // A sample of keys, and for each of them how many of the sample are greater.
 struct KeySample {

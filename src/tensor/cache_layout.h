@@ -1,4 +1,4 @@
-// How a model's part of the paged cache lies in a block of the pool: one of the two layouts.
+// How a model's cache lies in the paged pool: one of the two layouts.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,8 @@
 #include "tensor/mla_layout.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace millrace {
 
 MlaLayout MlaLayout::make(const MlaLayout& sizes, const std::vector<uint8_t>& has_indexer) {
@@ -14,9 +17,11 @@ MlaLayout MlaLayout::make(const MlaLayout& sizes, const std::vector<uint8_t>& ha
     return begin;
   };
   const int64_t positions = layout.block_size;
-  reserve(layout.index_bytes, positions * layout.index_dim * size_of(layout.index_dtype));
-  if (layout.index_dtype == DType::kI8) {
-    layout.index_scales = reserve(layout.index_bytes, positions * int64_t{sizeof(float)});
+  if (std::ranges::count(has_indexer, 0) < std::ssize(has_indexer)) {
+    reserve(layout.index_bytes, positions * layout.index_dim * size_of(layout.index_dtype));
+    if (layout.index_dtype == DType::kI8) {
+      layout.index_scales = reserve(layout.index_bytes, positions * int64_t{sizeof(float)});
+    }
   }
   int64_t index_arrays = 0;
   for (const uint8_t indexed : has_indexer) {
