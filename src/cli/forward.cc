@@ -184,6 +184,9 @@ Result<> run_forward(const ForwardFlags& flags) {
 
   ProgressBar progress;
   MR_ASSIGN(LoadedModel model, load_model(path, engine, progress));
+  if (dump.topk && !model.config.indexer) {
+    log::warning("{}: not a sparse model, so --dump topk adds nothing", path);
+  }
   MR_ASSIGN(const auto results, run_batch_forward(*model.runner, prompts,
                                                   {.num_greedy = flags.greedy,
                                                    .chunk = flags.chunk,

@@ -26,16 +26,14 @@ namespace {
 constexpr int kErrorExitCode = 1;
 constexpr int kUsageExitCode = 2;
 
-// `first`: the first argument, or null.
-int usage_error(const CLI::App& app, const CLI::ParseError& error, const char* first) {
-  if (app.get_subcommands().empty() && first != nullptr && *first != '-') {
-    print_error({fmt::format("no command \"{}\"; see millrace --help", first)});
-    return kUsageExitCode;
-  }
+int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   std::string command = "millrace";
   for (const CLI::App* chosen : app.get_subcommands()) command += " " + chosen->get_name();
   std::string message = error.what();
   std::replace(message.begin(), message.end(), '\n', ' ');
+  if (command == "millrace run" && dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    message += "; a prompt is given with -p";
+  }
   print_error({message + "; see " + command + " --help"});
   const bool bad_value = dynamic_cast<const CLI::ConversionError*>(&error) != nullptr ||
                          dynamic_cast<const CLI::ValidationError*>(&error) != nullptr;
@@ -63,10 +61,16 @@ int main_of(int argc, char** argv) {
   add_inspect_command(app, exit_code);
   add_tokenize_command(app, exit_code);
   add_render_command(app, exit_code);
+  // Also with --help behind it, which would show the help of the program.
+  const auto named = [&](const CLI::App* command) { return command->check_name(argv[1]); };
+  if (argc > 1 && *argv[1] != '-' && app.get_subcommands(named).empty()) {
+    print_error({fmt::format("no command \"{}\"; see millrace --help", argv[1])});
+    return kUsageExitCode;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) return usage_error(app, error, argc > 1 ? argv[1] : nullptr);
+    if (error.get_exit_code() != 0) return usage_error(app, error);
     std::ostringstream text;
     app.exit(error, text);  // --help, --version
     if (const auto written = write_stdout(text.str()); !written) {

@@ -28,7 +28,7 @@ Result<int64_t> resolve_max_length(int64_t num_prompt_tokens, std::optional<int6
   if (num_prompt_tokens >= options.max_model_len) {
     return fail(
         "the prompt has {} tokens and the context holds {}, prompt and answer together: shorten "
-        "the prompt or raise --max-model-len",
+        "the prompt or raise --max-model-len, if the model goes further",
         num_prompt_tokens, options.max_model_len);
   }
   const int64_t room = options.max_model_len - num_prompt_tokens;

@@ -50,9 +50,9 @@ std::string inspect_command(const std::string& folder) {
   return fmt::format("inspect '{}'", folder);
 }
 
-void expect_one_line(const std::string& command, const std::string& part) {
+void expect_one_line(const std::string& command, const std::string& part, int exit_code = 1) {
   const Outcome outcome = run_program(command);
-  EXPECT_EQ(outcome.exit_code, 1) << command;
+  EXPECT_EQ(outcome.exit_code, exit_code) << command;
   EXPECT_EQ(std::count(outcome.error.begin(), outcome.error.end(), '\n'), 1) << outcome.error;
   EXPECT_NE(outcome.error.find(part), std::string::npos)
       << command << "\nexpected: " << part << "\nfound: " << outcome.error;
@@ -183,6 +183,13 @@ TEST(BadModel, APromptInPlaceOfTheModel) {
   const Outcome outcome = run_program(fmt::format("run '{}' -p Hi", folder.file("a model")));
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.error.find("prompt"), std::string::npos) << outcome.error;
+}
+
+TEST(Usage, WhatIsNotKnownIsNamed) {
+  expect_one_line("nonsense", "no command \"nonsense\"", 2);
+  expect_one_line("nonsense --help", "no command \"nonsense\"", 2);
+  expect_one_line("run tiny-dsa Hello", "Hello; a prompt is given with -p", 2);
+  expect_one_line("", "see millrace --help", 2);
 }
 
 TEST(BadModel, ShardsThatAreCutOff) {
