@@ -115,12 +115,16 @@ struct IndexCandidates {
   int32_t bound;  // k of them are not lower; INT32_MIN if there may be fewer than k
 };
 static_assert(sizeof(IndexCandidates) <= 64);
+MR_INLINE IndexCandidates candidates_of(const std::byte* part) {
+  IndexCandidates head;
+  __builtin_memcpy(&head, part, sizeof head);
+  return head;
+}
 MR_INLINE int32_t* candidate_keys(std::byte* part) { return reinterpret_cast<int32_t*>(part + 64); }
 
 // Asks for a part's candidates, which most likely are in another core's cache.
 void prefetch_candidates(std::byte* part, int64_t topk) {
-  IndexCandidates head;
-  __builtin_memcpy(&head, part, sizeof head);
+  const IndexCandidates head = candidates_of(part);
   const int32_t* keys = candidate_keys(part);
   for (int j = 0; j < head.count; j += 16) {
     prefetch_level2(keys + j);
@@ -222,15 +226,13 @@ void merge_parts(const IndexerArgs& args, const IndexMerge& merge, std::byte* sc
   // The k candidates of one part that are not below its bound are enough to leave out all that are
   // below the highest bound.
   for (int i = 0; i < merge.num_parts; ++i) {
-    IndexCandidates head;
-    __builtin_memcpy(&head, parts + i * part_bytes, sizeof head);
+    const IndexCandidates head = candidates_of(parts + i * part_bytes);
     if (head.bound > best.threshold + 1) best.threshold = head.bound - 1;
   }
   prefetch_candidates(parts, args.topk);
   for (int i = 0; i < merge.num_parts; ++i) {
     if (i + 1 < merge.num_parts) prefetch_candidates(parts + (i + 1) * part_bytes, args.topk);
-    IndexCandidates head;
-    __builtin_memcpy(&head, parts + i * part_bytes, sizeof head);
+    const IndexCandidates head = candidates_of(parts + i * part_bytes);
     const int32_t* keys = candidate_keys(parts + i * part_bytes);
     const int32_t* positions = keys + index_part_candidates(args.topk);
     int j = 0;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/buffer.h"
 #include "tensor/mla_layout.h"
 
 namespace millrace {
@@ -58,9 +59,9 @@ TEST(MlaCache, PartsOfAPoolAreApart) {
                                                 .rope = 6,
                                                 .index_dim = 20},
                                                {1, 0, 1, 1});
-      std::vector<std::byte> memory(static_cast<size_t>(layout.block_bytes * kBlocks) + 64);
-      const auto address = reinterpret_cast<uintptr_t>(memory.data());
-      std::byte* pool = memory.data() + (64 - address % 64) % 64;
+      auto memory = Buffer::allocate(static_cast<size_t>(layout.block_bytes * kBlocks));
+      ASSERT_TRUE(memory);
+      std::byte* pool = memory->data();
       std::vector<Bytes> all = all_bytes(layout, pool, kBlocks);
       const size_t parts =
           4 * (dtype == DType::kI8 ? 2 : 1) + 3 * (index_dtype == DType::kI8 ? 2 : 1);
@@ -86,8 +87,9 @@ TEST(MlaCache, PartsOfAPoolAreApart) {
 TEST(MlaCache, IndexKeysOfALayerAreSideBySide) {
   const MlaLayout layout =
       MlaLayout::make({.latent = 512, .rope = 64, .index_dim = 128}, {1, 1, 1});
-  std::vector<std::byte> memory(static_cast<size_t>(layout.block_bytes * 4) + 64);
-  const MlaLayerView view = mla_layer_view(layout, 2, memory.data(), 4);
+  auto memory = Buffer::allocate(static_cast<size_t>(layout.block_bytes * 4));
+  ASSERT_TRUE(memory);
+  const MlaLayerView view = mla_layer_view(layout, 2, memory->data(), 4);
   EXPECT_EQ(view.index_group(3, 0) - view.index_group(2, 0), 16 * (128 + 4));
   EXPECT_EQ(reinterpret_cast<std::byte*>(view.scales_of_index_group(2, 0)),
             view.index_group(2, 0) + 16 * 128);

@@ -1,7 +1,6 @@
 #include "tensor/mla_layout.h"
 
 #include <algorithm>
-#include <iterator>
 
 namespace millrace {
 
@@ -17,7 +16,7 @@ MlaLayout MlaLayout::make(const MlaLayout& sizes, const std::vector<uint8_t>& ha
     return begin;
   };
   const int64_t positions = layout.block_size;
-  if (std::ranges::count(has_indexer, 0) < std::ssize(has_indexer)) {
+  if (std::ranges::any_of(has_indexer, [](uint8_t indexed) { return indexed != 0; })) {
     reserve(layout.index_bytes, positions * layout.index_dim * size_of(layout.index_dtype));
     if (layout.index_dtype == DType::kI8) {
       layout.index_scales = reserve(layout.index_bytes, positions * int64_t{sizeof(float)});
