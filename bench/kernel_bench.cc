@@ -137,9 +137,10 @@ void bench_case(const MatmulKernels& kernels, const Options& options, const Case
         "%-5s %-5s %4ld x %5ld x %5ld  %8.1f GMAC/s %5.1f%% of %5.1f   %6.1f GB/s %5.1f%% of "
         "%4.1f\n",
         std::string(name_of(what.format)).c_str(),
-        what.activations == ActivationKind::kInt8   ? "int8"
-        : what.activations == ActivationKind::kBF16 ? "bf16"
-                                                    : "f32",
+        what.activations == ActivationKind::kInt8       ? "int8"
+        : what.activations == ActivationKind::kBF16     ? "bf16"
+        : what.activations == ActivationKind::kBF16Wide ? "bf16 by fma"
+                                                        : "f32",
         static_cast<long>(shape.rows), static_cast<long>(shape.n), static_cast<long>(shape.k),
         macs / 1e9, percent(macs, roof_of(roofs, what.activations)),
         roof_of(roofs, what.activations) / 1e9, bytes / 1e9, percent(bytes, roofs.read),
@@ -183,7 +184,7 @@ void run(const Options& options) {
       {WeightFormat::kQ5_0, ActivationKind::kInt8}, {WeightFormat::kQ5_1, ActivationKind::kInt8},
       {WeightFormat::kF16, ActivationKind::kF32},   {WeightFormat::kBF16, ActivationKind::kF32},
       {WeightFormat::kF32, ActivationKind::kF32},   {WeightFormat::kQ8_0, ActivationKind::kF32}};
-  if (kernels.bf16 != nullptr) cases.push_back({WeightFormat::kBF16, ActivationKind::kBF16});
+  if (kernels.bf16 != nullptr) cases.push_back({WeightFormat::kBF16, kernels.bf16->activations});
   for (int i = 0; i < kNumWeightFormats; ++i) {
     const auto format = static_cast<WeightFormat>(i);
     if (!options.format || format == *options.format) bench_packing(format, memory);

@@ -199,6 +199,8 @@ int64_t bytes_of_caches(const std::vector<std::pair<std::string, std::string>>& 
   return bytes;
 }
 
+int64_t level2_cache_bytes() { return std::max<int64_t>(0, sysconf(_SC_LEVEL2_CACHE_SIZE)); }
+
 int64_t bytes_beyond_caches() {
   constexpr int64_t kLeast = int64_t{512} << 20;
   std::vector<std::pair<std::string, std::string>> caches;

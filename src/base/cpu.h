@@ -35,6 +35,9 @@ int64_t total_memory();
 // Bytes that can be allocated without swapping, likewise cut.
 int64_t available_memory();
 
+// Bytes of a core's second-level cache; 0 if unknown.
+int64_t level2_cache_bytes();
+
 // Bytes of the distinct caches among (the CPUs that share one, its size as in cache/index3/size:
 // "32768K"); an unreadable size counts as 0.
 int64_t bytes_of_caches(const std::vector<std::pair<std::string, std::string>>& caches);

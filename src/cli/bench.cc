@@ -19,6 +19,7 @@
 #include "cli/output.h"
 #include "io/checkpoint.h"
 #include "io/model_path.h"
+#include "models/layers.h"
 #include "runtime/load_model.h"
 #include "weights/checkpoint_sizes.h"
 
@@ -135,7 +136,10 @@ PeakKind peak_kind_of(const BenchModel& model, const Execution& execution) {
   if ((codes || (format && is_quantized(*format))) && execution.int8_activations) {
     return PeakKind::kInt8;
   }
-  if (format == WeightFormat::kBF16 && execution.bf16_class) return PeakKind::kBf16;
+  if (format == WeightFormat::kBF16 && execution.bf16_class) {
+    const Bf16Kernels& kernels = *kernels_of(execution).bf16;
+    return kernels.activations == ActivationKind::kBF16 ? PeakKind::kBf16 : PeakKind::kFma;
+  }
   return PeakKind::kFma;
 }
 

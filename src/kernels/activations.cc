@@ -1,5 +1,8 @@
 #include "kernels/activations.h"
 
+#include <algorithm>
+#include <array>
+
 #include "base/check.h"
 
 namespace millrace {
@@ -11,6 +14,9 @@ int64_t packed_row_bytes(ActivationKind kind, int64_t k) {
     case ActivationKind::kBF16:
       MR_CHECK(k % 2 == 0, "{} inputs are no bf16 pairs", k);
       return k * 2;
+    case ActivationKind::kBF16Wide:
+      MR_CHECK(k % 2 == 0, "{} inputs are no bf16 pairs", k);
+      return k * 4;
     case ActivationKind::kInt8:
       MR_CHECK(k % kActivationGroup == 0, "{} inputs are no groups of 32", k);
       return k / kActivationGroup * 48;
@@ -26,28 +32,46 @@ PackedActivations packed_activations(const MatmulKernels& kernels, ActivationKin
   } else if (kind == ActivationKind::kInt8) {
     packed.tile_rows = kernels.int8->tile_rows;
   } else {
-    MR_CHECK(kernels.bf16 != nullptr, "{} has no bf16 kernels", kernels.name);
+    MR_CHECK(kernels.bf16 != nullptr && kernels.bf16->activations == kind,
+             "{} has no bf16 kernels for this form", kernels.name);
     packed.tile_rows = kernels.bf16->tile_rows;
   }
   return packed;
 }
 
-void pack_activations(const MatmulKernels& kernels, const float* x, int64_t stride,
-                      int64_t row_begin, int64_t row_end, const PackedActivations& dst) {
-  PackRowFunction pack = kernels.floats->pack_f32;
+void pack_rows(const MatmulKernels& kernels, std::span<const float* const> rows, int64_t row_begin,
+               const PackedActivations& dst) {
+  PackRowsFunction pack = kernels.floats->pack_f32;
   if (dst.kind == ActivationKind::kInt8) pack = kernels.floats->pack_int8;
   if (dst.kind == ActivationKind::kBF16) pack = kernels.floats->pack_bf16;
+  if (dst.kind == ActivationKind::kBF16Wide) pack = kernels.floats->pack_bf16_wide;
   const int64_t row_size = packed_row_bytes(dst.kind, dst.k);
   const int64_t tiles = dst.num_tiles();
+  const int64_t row_end = row_begin + static_cast<int64_t>(rows.size());
   int64_t tile = 0;
-  for (int64_t row = row_begin; row < row_end; ++row) {
+  for (int64_t row = row_begin; row < row_end;) {
     if (row == row_begin) tile = row * tiles / dst.rows;
     while (tile > 0 && dst.tile_begin(tile) > row) --tile;
     while (dst.tile_begin(tile + 1) <= row) ++tile;
     const int64_t first = dst.tile_begin(tile);
-    const int64_t height = dst.tile_begin(tile + 1) - first;
-    pack(x + row * stride, dst.k, static_cast<int>(height),
-         dst.data + first * row_size + (row - first) * 4);
+    const int64_t tile_end = dst.tile_begin(tile + 1);
+    const int64_t count = std::min(tile_end, row_end) - row;
+    pack(rows.data() + (row - row_begin), static_cast<int>(count), dst.k,
+         static_cast<int>(tile_end - first), dst.data + first * row_size + (row - first) * 4);
+    row += count;
+  }
+}
+
+void pack_activations(const MatmulKernels& kernels, const float* x, int64_t stride,
+                      int64_t row_begin, int64_t row_end, const PackedActivations& dst) {
+  std::array<const float*, kMaxTileRows> rows;
+  for (int64_t row = row_begin; row < row_end;) {
+    size_t count = 0;
+    for (; count < rows.size() && row + static_cast<int64_t>(count) < row_end; ++count) {
+      rows[count] = x + (row + static_cast<int64_t>(count)) * stride;
+    }
+    pack_rows(kernels, {rows.data(), count}, row, dst);
+    row += static_cast<int64_t>(count);
   }
 }
 

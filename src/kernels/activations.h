@@ -5,6 +5,7 @@
 // this kind. The tiling never changes a result. Layout of a tile of m rows:
 //   kF32   float [k][m]
 //   kBF16  bf16  [k/2][m][2]
+//   kBF16Wide  float [k][m], values of bf16
 //   kInt8  per group of 32 inputs: int8 [8][m][4] codes (input 4*i + j), then four words a row:
 //          float [m] scale, int32 [m] minus the sum of the codes, float [m] scale * float(sum),
 //          int32 [m] minus the sum of the first 16 codes
@@ -13,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/matmul_kernels.h"
 
@@ -20,7 +22,8 @@ namespace millrace {
 
 inline constexpr int kActivationGroup = 32;
 
-// Bytes of one packed row of k activations. kInt8: k is a multiple of 32; kBF16: of 2.
+// Bytes of one packed row of k activations. kInt8: k is a multiple of 32; kBF16 and
+// kBF16Wide: of 2.
 int64_t packed_row_bytes(ActivationKind kind, int64_t k);
 
 // A view of packed activations (no ownership).
@@ -55,5 +58,10 @@ PackedActivations packed_activations(const MatmulKernels& kernels, ActivationKin
 // code = nearest even of x * (127 / amax).
 void pack_activations(const MatmulKernels& kernels, const float* x, int64_t stride,
                       int64_t row_begin, int64_t row_end, const PackedActivations& dst);
+
+// The same for rows that lie anywhere: rows[i] becomes row row_begin + i. Rows of one tile together
+// are faster than one after the other.
+void pack_rows(const MatmulKernels& kernels, std::span<const float* const> rows, int64_t row_begin,
+               const PackedActivations& dst);
 
 }  // namespace millrace

@@ -169,7 +169,7 @@ MR_INLINE void add_elements(const MlaValues& values, int block, int element) {
     const float* weights = p + t * kSquare;
     for (int e = 0; e < values.counts[t]; e += Rows::kEntriesPerStep) {
       const V16 weight = load(weights);
-      if constexpr (kFetch) prefetch(rows + Rows::kBlock);
+      if constexpr (kFetch) prefetch_level1(rows + Rows::kBlock);
       MR_UNROLL(16)
       for (int j = 0; j < kMlaChains; ++j) acc[j] = Rows::multiply_add(acc[j], weight, rows + j);
       rows += 16;

@@ -88,7 +88,7 @@ void score_tiles(const float* q, int head_dim,
       for (int r = 0; r < kRows; ++r) {
         const Wide element = wide_set1(q_d[r]);
         MR_UNROLL(4)
-        for (int t = 0; t < kTiles; ++t) acc[r][t] = wide_fma(element, keys[t], acc[r][t]);
+        for (int t = 0; t < kTiles; ++t) wide_fma_into(acc[r][t], element, keys[t]);
       }
     }
     MR_UNROLL(4)
@@ -175,7 +175,7 @@ void add_value_chunks(const ValueRun<typename CacheType<kDType>::Element>& run, 
       for (int r = 0; r < kRows; ++r) {
         const Wide weight = wide_set1(p[r * 16 + i]);
         MR_UNROLL(4)
-        for (int j = 0; j < kChunks; ++j) acc[r][j] = wide_fma(weight, row[j], acc[r][j]);
+        for (int j = 0; j < kChunks; ++j) wide_fma_into(acc[r][j], weight, row[j]);
       }
     }
   }

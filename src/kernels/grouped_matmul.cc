@@ -12,8 +12,6 @@ namespace {
 constexpr int64_t kSharesPerThread = 24;
 constexpr int64_t kStreamSharesPerThread = 6;
 constexpr int64_t kMostStreamRows = 2;  // of a group, on average
-// Rows up to which a matmul's scratch can grow; more rows are cut into blocks.
-constexpr int64_t kMostScratchRows = 256;
 
 int64_t num_active(const GroupedMatmulArgs& args) {
   return args.routed != nullptr ? args.routed->num_active : args.num_groups;
@@ -70,7 +68,7 @@ int64_t grouped_matmul_scratch_bytes(const GroupedMatmulArgs& args) {
     MatmulArgs matmul = args.shared;
     matmul.weight = args.weights + group;
     if (args.ups != nullptr) matmul.up = args.ups + group;
-    for (int64_t rows = 1; rows <= kMostScratchRows; ++rows) {
+    for (int64_t rows = 1; rows <= kMostBlockRows; ++rows) {
       matmul.input.rows = rows;
       bytes = std::max(bytes, plan_matmul(matmul, 2).scratch_bytes);
     }

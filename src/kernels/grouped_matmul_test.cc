@@ -211,6 +211,18 @@ TEST_P(GroupedMatmulTest, ScratchIsThatOfTheFormatThatTakesMost) {
   EXPECT_EQ(mixed, grouped_matmul_scratch_bytes(grouped));
 }
 
+TEST_P(GroupedMatmulTest, ScratchIsEnoughForAnyNumberOfRows) {
+  const Matrices weights(1);
+  const GroupedMatmulArgs grouped = args(weights, 1);
+  const int64_t scratch = grouped_matmul_scratch_bytes(grouped);
+  MatmulArgs matmul = grouped.shared;
+  matmul.weight = grouped.weights;
+  for (int64_t rows = 1; rows <= 2 * kMostBlockRows + 1; ++rows) {
+    matmul.input.rows = rows;
+    ASSERT_LE(plan_matmul(matmul, 2).scratch_bytes, scratch) << rows << " rows";
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Isas, GroupedMatmulTest,
                          testing::ValuesIn(available_isas(detect_cpu_features())),
                          [](const auto& param) { return std::string(name_of(param.param)); });

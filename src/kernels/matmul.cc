@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/cpu.h"
+#include "base/prefetch.h"
 
 namespace millrace {
 namespace {
@@ -12,10 +13,14 @@ namespace {
 // Bytes of a panel that stay in the first-level cache while the tiles of a block pass over them.
 constexpr int64_t kChunkBytes = 16 * 1024;
 constexpr int64_t kExpandedChunkBytes = 32 * 1024;
-// Packed activations of a block of tiles stay in the second-level cache.
-constexpr int64_t kBlockBytes = 384 * 1024;
+// Packed activations of a block of tiles stay in the second-level cache, and so do their sums. Of
+// each MiB of it, by trial with one (Zen 4) and two (Emerald Rapids); int8 activations gain nothing
+// by more than one.
+constexpr int64_t kBlockBytesOfMiB = 384 * 1024;
+constexpr int64_t kMaxBlockRowsOfMiB = 240;
+constexpr int64_t kMostMiB = 2;
 constexpr int64_t kMinBlockRows = 48;
-constexpr int64_t kMaxBlockRows = 240;
+static_assert(kMostMiB * kMaxBlockRowsOfMiB <= kMostBlockRows);
 // Fewer tiles than this do not pay for expanding f16 or bf16 weights into a buffer first.
 constexpr int64_t kMinTilesToExpand = 3;
 // Bytes from what is read to what is prefetched, by trial: of one panel, and of each of several
@@ -46,6 +51,8 @@ struct Method {
   int64_t inputs_per_step = 1;
   int64_t step_bytes = 0;  // of a panel as the kernel reads it
   bool expand = false;     // the kernel reads an expanded copy
+  // Tiles of several rows do not ask for the memory of the next chunk: the loop over tiles does.
+  bool whole_chunks = true;
   int64_t chunk_steps = 0;
   int64_t leaf_multiple = 1;  // leaves are cut at multiples of this many inputs
 };
@@ -67,16 +74,36 @@ Int8Layout int8_layout(const QuantLayout& q) {
            q.code_offset);
 }
 
+// The tile functions over floats, and over bf16 weights as they are, for activations that are
+// floats: of the class f32, or of the class bf16 by fma.
+struct FloatTiles {
+  const TileFunction* f32;
+  const TileFunction* bf16;
+  int panels;
+};
+
+FloatTiles float_tiles(const MatmulArgs& args, const PackedMatrix& weight) {
+  if (args.input.kind == ActivationKind::kBF16Wide) {
+    MR_CHECK(weight.kind == PackedKind::kBF16, "bf16 activations with weights that are not bf16");
+    const Bf16Kernels& kernels = *args.kernels->bf16;
+    return {kernels.expanded_tile, kernels.tile, kernels.panels};
+  }
+  const FloatKernels& kernels = *args.kernels->floats;
+  const int panels = args.input.rows == 1 ? kernels.panels_single : kernels.panels;
+  return {kernels.f32, kernels.bf16, panels};
+}
+
 Method float_method(const MatmulArgs& args, const PackedMatrix& weight, int64_t tiles) {
   const FloatKernels& kernels = *args.kernels->floats;
+  const FloatTiles functions = float_tiles(args, weight);
   Method method;
-  method.tile = kernels.f32;
-  method.panels = args.input.rows == 1 ? kernels.panels_single : kernels.panels;
+  method.tile = functions.f32;
+  method.panels = functions.panels;
   method.step_bytes = kPanelWidth * 4;
   method.expand =
       weight.is_quantised() || (weight.kind != PackedKind::kF32 && tiles >= kMinTilesToExpand);
   if (!method.expand && weight.kind != PackedKind::kF32) {
-    method.tile = weight.kind == PackedKind::kF16 ? kernels.f16 : kernels.bf16;
+    method.tile = weight.kind == PackedKind::kF16 ? kernels.f16 : functions.bf16;
     method.step_bytes = kPanelWidth * 2;
     if (weight.kind == PackedKind::kFp8) {
       method.tile = kernels.fp8;
@@ -91,11 +118,14 @@ Method float_method(const MatmulArgs& args, const PackedMatrix& weight, int64_t 
 }
 
 Method method_for(const MatmulArgs& args, const PackedMatrix& weight, int64_t tiles) {
-  if (args.input.kind == ActivationKind::kF32) return float_method(args, weight, tiles);
+  if (args.input.kind == ActivationKind::kF32 || args.input.kind == ActivationKind::kBF16Wide) {
+    return float_method(args, weight, tiles);
+  }
   Method method;
   if (args.input.kind == ActivationKind::kInt8) {
     MR_CHECK(weight.is_quantised(), "int8 activations with weights that are not quantised");
     method.tile = args.kernels->int8->tile[static_cast<int>(int8_layout(weight.quant))];
+    method.whole_chunks = false;
     method.inputs_per_step = kActivationGroup;
     method.step_bytes = kActivationGroup / weight.quant.group * weight.quant.block_bytes();
   } else {
@@ -141,11 +171,19 @@ void cut_leaf(int leaf, int64_t begin, int64_t end, Spans& spans) {
   } while (at < end);
 }
 
+// Steps of a chunk where `steps` are cut into chunks of nearly equal size, of `most` at most.
+int64_t even_chunk(int64_t steps, int64_t most) {
+  constexpr int64_t kUnit = 32;  // a multiple of every group of quantised weights
+  if (most <= kUnit || steps <= 0) return std::max<int64_t>(most, 1);
+  const int64_t chunks = (steps + most - 1) / most;
+  return std::min(most, ((steps + chunks - 1) / chunks + kUnit - 1) / kUnit * kUnit);
+}
+
 void cut_spans(const MatmulArgs& args, const Method& method, bool chunked, Spans& spans) {
   const int64_t unit = method.inputs_per_step;
   const int64_t k = args.input.k;
   // Beyond the end without chunks, so that there is one.
-  spans.chunk = chunked ? std::max<int64_t>(method.chunk_steps, 1) : k + 1;
+  spans.chunk = chunked ? even_chunk(k / unit, method.chunk_steps) : k + 1;
   while (spans.chunk * (kMaxSpans - kNumLeaves) < k / unit) spans.chunk *= 2;
   if (args.leaves == nullptr) return cut_leaf(0, 0, k / unit, spans);
   const LeafCuts& leaves = *args.leaves;
@@ -220,7 +258,8 @@ int64_t prefetch_distance(const Method& method) {
 // What pass `pass` over a chunk prefetches. One pass: as far ahead as memory is away. Several: each
 // its share of the next chunk, so that memory works all the time.
 void set_prefetch(const Operand& operand, const Block& block, int64_t pass, TileArgs& tile) {
-  if (operand.method.expand) return;
+  const bool streams = !operand.method.whole_chunks || block.num_tiles == 1;
+  if (operand.method.expand || !streams) return;
   const int64_t passes = block.num_tiles;
   const int64_t step = operand.method.step_bytes;
   if (passes == 1) {
@@ -241,8 +280,90 @@ void set_prefetch(const Operand& operand, const Block& block, int64_t pass, Tile
       (begin + steps) * step + pass * steps * tile.prefetch_bytes - begin * tile.prefetch_bytes;
 }
 
-// Runs `tile.spans` for all tiles of a block against the panels that `tile` points at.
-void run_tiles(const Operand& operand, const Block& block, TileArgs& tile) {
+// The chunk that is read after the tiles of a block: the same run of bytes in panels side by side.
+struct NextChunk {
+  const std::byte* begin = nullptr;
+  int64_t bytes = 0;  // of a panel
+  int64_t panels = 0;
+  int64_t panel_bytes = 0;
+};
+
+// Asks for part `part` of `parts` of it.
+void prefetch_part(const NextChunk& next, int64_t part, int64_t parts) {
+  const int64_t lines = (next.bytes + kCacheLine - 1) / kCacheLine;
+  for (int64_t p = 0; p < next.panels; ++p) {
+    const std::byte* from = next.begin + p * next.panel_bytes;
+    for (int64_t line = lines * part / parts; line < lines * (part + 1) / parts; ++line) {
+      prefetch_level2(from + line * kCacheLine);
+    }
+  }
+}
+
+struct PanelRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// Panels whose sums become outputs; [panel][level][rows][16], as Block::sums.
+struct Finishing {
+  PanelRange panels;
+  const float* sums = nullptr;
+  const float* up_sums = nullptr;
+};
+
+// Where the outputs of a block's row go, from a panel's first column on.
+float* outputs_of(const MatmulArgs& args, const Block& block, int64_t row, int64_t panel) {
+  const bool adds = args.epilogue == Epilogue::kAddResidual;
+  const int64_t stride = adds ? args.residual_stride : args.out_stride;
+  return (adds ? args.residual : args.out) + (block.row_begin + row) * stride + panel * kPanelWidth;
+}
+
+// Asks for the outputs of `count` rows from `row` on, for writing.
+void prefetch_outputs(const MatmulArgs& args, const Block& block, PanelRange panels, int64_t row,
+                      int64_t count) {
+  for (int64_t r = row; r < row + count; ++r) {
+    const float* out = outputs_of(args, block, r, panels.begin);
+    for (int64_t p = panels.begin; p < panels.end; ++p, out += kPanelWidth) {
+      prefetch_to_write(out);
+    }
+  }
+}
+
+// Bias, activation, rounding and store of `count` rows from `row` on.
+void finish_rows(const MatmulArgs& args, const Block& block, const Finishing& what, int64_t row,
+                 int64_t count) {
+  const int64_t level = args.leaves != nullptr ? kTreeLevels - 1 : 0;
+  int64_t sums = (level * block.rows + row) * kPanelWidth;
+  for (int64_t panel = what.panels.begin; panel < what.panels.end; ++panel) {
+    const int64_t column = panel * kPanelWidth;
+    FinishArgs finish;
+    finish.epilogue = args.epilogue;
+    finish.round = args.round;
+    finish.rows = count;
+    finish.lanes = static_cast<int>(std::min<int64_t>(kPanelWidth, args.weight->n - column));
+    finish.sums = what.sums + sums;
+    if (args.bias != nullptr) finish.bias = args.bias + column;
+    if (args.epilogue == Epilogue::kSiluMul) {
+      finish.up_sums = what.up_sums + sums;
+      if (args.up_bias != nullptr) finish.up_bias = args.up_bias + column;
+    }
+    float* const outputs = outputs_of(args, block, row, panel);
+    if (args.epilogue == Epilogue::kAddResidual) {
+      finish.residual = outputs;
+      finish.residual_stride = args.residual_stride;
+    } else {
+      finish.out = outputs;
+      finish.out_stride = args.out_stride;
+    }
+    args.kernels->floats->finish(finish);
+    sums += panel_sum_floats(args, block);
+  }
+}
+
+// Runs `tile.spans` for all tiles of a block against the panels that `tile` points at; `finishing`:
+// null, or what ends with these spans.
+void run_tiles(const MatmulArgs& args, const Operand& operand, const Block& block,
+               const NextChunk& next, const Finishing* finishing, TileArgs& tile) {
   const std::array<float*, kMaxSidePanels> block_sums = std::to_array(tile.sums);
   int64_t row = 0;
   for (int64_t t = 0; t < block.num_tiles; ++t) {
@@ -252,16 +373,38 @@ void run_tiles(const Operand& operand, const Block& block, TileArgs& tile) {
       tile.sums[p] = block_sums[static_cast<size_t>(p)] + row * kPanelWidth;
     }
     set_prefetch(operand, block, t, tile);
+    prefetch_part(next, t, block.num_tiles);
+    if (finishing != nullptr) prefetch_outputs(args, block, finishing->panels, row, height);
     operand.method.tile[height](tile);
+    if (finishing != nullptr) finish_rows(args, block, *finishing, row, height);
     row += height;
   }
   std::copy(block_sums.begin(), block_sums.end(), tile.sums);
 }
 
+// Chunk `chunk` of panels [panel, panel + method.panels), to be read after other tiles; nothing
+// where the kernel itself asks for what comes next, and past the last panel.
+NextChunk next_chunk(const Operand& operand, const Block& block, int64_t panel, int chunk) {
+  if (block.num_tiles == 1 || !operand.method.whole_chunks || panel >= operand.num_panels)
+    return {};
+  const Spans& spans = operand.spans;
+  const int first = chunk == 0 ? 0 : spans.chunk_end[static_cast<size_t>(chunk - 1)];
+  const int last = spans.chunk_end[static_cast<size_t>(chunk)] - 1;
+  const int64_t steps = operand.weight->k / operand.method.inputs_per_step;
+  const int64_t begin = spans.span[static_cast<size_t>(first)].begin * operand.panel_bytes / steps;
+  const int64_t end = spans.span[static_cast<size_t>(last)].end * operand.panel_bytes / steps;
+  return {.begin = operand.weight->panel(panel) + begin,
+          .bytes = end - begin,
+          .panels = std::min<int64_t>(operand.method.panels, operand.num_panels - panel),
+          .panel_bytes = operand.panel_bytes};
+}
+
 // Multiplies panels [panel, panel + method.panels) with all tiles of a block. Past the last panel
-// the last one is computed again, into sums that nobody reads.
+// the last one is computed again, into sums that nobody reads. `next` is read after that;
+// `finishing`: null, or what ends with these panels.
 void multiply_panels(const MatmulArgs& args, const Operand& operand, const Block& block,
-                     int64_t panel, float* sums) {
+                     int64_t panel, const NextChunk& next, const Finishing* finishing,
+                     float* sums) {
   const PackedMatrix& weight = *operand.weight;
   const Method& method = operand.method;
   const Spans& spans = operand.spans;
@@ -291,34 +434,10 @@ void multiply_panels(const MatmulArgs& args, const Operand& operand, const Block
     }
     tile.spans = spans.span.data() + first;
     tile.num_spans = last - first;
-    run_tiles(operand, block, tile);
+    const bool ends = chunk + 1 == spans.num_chunks;
+    run_tiles(args, operand, block, ends ? next : next_chunk(operand, block, panel, chunk + 1),
+              ends ? finishing : nullptr, tile);
   }
-}
-
-// Bias, activation, rounding and store of one panel; `sums` and `up_sums` are its sums.
-void finish_panel(const MatmulArgs& args, const Block& block, int64_t panel, const float* sums,
-                  const float* up_sums) {
-  const int64_t column = panel * kPanelWidth;
-  const int64_t result = (args.leaves != nullptr ? kTreeLevels - 1 : 0) * block.rows * kPanelWidth;
-  FinishArgs finish;
-  finish.epilogue = args.epilogue;
-  finish.round = args.round;
-  finish.rows = block.rows;
-  finish.lanes = static_cast<int>(std::min<int64_t>(kPanelWidth, args.weight->n - column));
-  finish.sums = sums + result;
-  if (args.bias != nullptr) finish.bias = args.bias + column;
-  if (args.epilogue == Epilogue::kSiluMul) {
-    finish.up_sums = up_sums + result;
-    if (args.up_bias != nullptr) finish.up_bias = args.up_bias + column;
-  }
-  if (args.epilogue == Epilogue::kAddResidual) {
-    finish.residual = args.residual + block.row_begin * args.residual_stride + column;
-    finish.residual_stride = args.residual_stride;
-  } else {
-    finish.out = args.out + block.row_begin * args.out_stride + column;
-    finish.out_stride = args.out_stride;
-  }
-  args.kernels->floats->finish(finish);
 }
 
 // Everything about a matmul that its items share.
@@ -369,34 +488,47 @@ void prefetch_start(const Operand& operand, int64_t panel) {
   const int64_t end = std::min(panel + operand.method.panels, operand.num_panels);
   for (int64_t p = panel; p < end; ++p) {
     for (int64_t line = 0; line < size; line += kCacheLine) {
-      __builtin_prefetch(weight.panels + p * operand.panel_bytes + line, 0, 2);  // second level
+      prefetch_level2(weight.panels + p * operand.panel_bytes + line);
     }
+  }
+}
+
+// multiply_panels for all of a run. Panel `next_panel` of `next` comes after it.
+void multiply_run(const MatmulArgs& args, const Operand& operand, const Block& block,
+                  PanelRange run, const Operand& next, int64_t next_panel,
+                  const Finishing* finishing, float* sums) {
+  const int64_t side = operand.method.panels;
+  for (int64_t p = run.begin; p < run.end; p += side) {
+    const bool ends = p + side >= run.end;
+    const NextChunk chunk =
+        ends ? next_chunk(next, block, next_panel, 0) : next_chunk(operand, block, p + side, 0);
+    multiply_panels(args, operand, block, p, chunk, ends ? finishing : nullptr,
+                    sums + (p - run.begin) * panel_sum_floats(args, block));
   }
 }
 
 // Multiplies and finishes panels [begin, end) for one block of tiles.
 void run_panels(const MatmulArgs& args, const Matmul& matmul, const Block& block, int64_t begin,
                 int64_t end) {
-  const int64_t panel_floats = panel_sum_floats(args, block);
-  float* up_sums = block.sums + matmul.panels * panel_floats;
+  float* const up_sums = block.sums + matmul.panels * panel_sum_floats(args, block);
   const bool waits = block.num_tiles == 1;  // for memory
+  const bool two_streams = matmul.up.weight != nullptr;
+  // Float tiles are finished one by one, while their sums and outputs are in the cache; int8 tiles
+  // are too short for that.
+  const bool by_tiles = !waits && matmul.weight.method.whole_chunks;
   for (int64_t panel = begin; panel < end; panel += matmul.panels) {
-    const int64_t stop = std::min(panel + matmul.panels, end);
-    const bool two_streams = matmul.up.weight != nullptr;
+    const PanelRange run{panel, std::min(panel + matmul.panels, end)};
+    const Finishing finishing{run, block.sums, up_sums};
+    const Finishing* const with_tiles = by_tiles ? &finishing : nullptr;
     if (waits && (two_streams || panel == begin)) prefetch_start(matmul.weight, panel);
-    for (int64_t p = panel; p < stop; p += matmul.weight.method.panels) {
-      multiply_panels(args, matmul.weight, block, p, block.sums + (p - panel) * panel_floats);
-    }
     if (two_streams) {
+      multiply_run(args, matmul.weight, block, run, matmul.up, panel, nullptr, block.sums);
       if (waits) prefetch_start(matmul.up, panel);
-      for (int64_t p = panel; p < stop; p += matmul.up.method.panels) {
-        multiply_panels(args, matmul.up, block, p, up_sums + (p - panel) * panel_floats);
-      }
+      multiply_run(args, matmul.up, block, run, matmul.weight, run.end, with_tiles, up_sums);
+    } else {
+      multiply_run(args, matmul.weight, block, run, matmul.weight, run.end, with_tiles, block.sums);
     }
-    for (int64_t p = panel; p < stop; ++p) {
-      const int64_t offset = (p - panel) * panel_floats;
-      finish_panel(args, block, p, block.sums + offset, up_sums + offset);
-    }
+    if (!by_tiles) finish_rows(args, block, finishing, 0, block.rows);
   }
 }
 
@@ -408,16 +540,15 @@ int64_t round_up(int64_t a, int64_t unit) { return ceil_div(a, unit) * unit; }
 int64_t tiles_per_block(const MatmulArgs& args) {
   const int64_t tiles = args.input.num_tiles();
   const int64_t row_size = std::max<int64_t>(1, packed_row_bytes(args.input.kind, args.input.k));
-  const int64_t most_rows = args.leaves != nullptr ? kMaxBlockRows / 2 : kMaxBlockRows;
-  const int64_t block_rows = std::clamp(kBlockBytes / row_size, kMinBlockRows, most_rows);
+  static const int64_t level2 =
+      std::clamp<int64_t>(level2_cache_bytes() >> 20, 1, kMostMiB);  // MiB
+  const int64_t cache = args.input.kind == ActivationKind::kInt8 ? 1 : level2;
+  const int64_t most_rows = cache * kMaxBlockRowsOfMiB / (args.leaves != nullptr ? 2 : 1);
+  const int64_t block_rows =
+      std::clamp(cache * kBlockBytesOfMiB / row_size, kMinBlockRows, most_rows);
   const int64_t most_tiles = std::max<int64_t>(1, block_rows / args.input.tile_rows);
   return ceil_div(tiles, ceil_div(tiles, most_tiles));
 }
-
-struct PanelRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-};
 
 // The panels of item `item` of a block, of `panels`.
 PanelRange item_panels(const MatmulPlan& plan, int64_t panels, int64_t item) {
@@ -440,12 +571,13 @@ PanelRange item_panels(const MatmulPlan& plan, int64_t panels, int64_t item) {
 
 }  // namespace
 
-ActivationKind activation_kind_for(const PackedMatrix& weight, bool int8, bool bf16_class) {
+ActivationKind activation_kind_for(const MatmulKernels& kernels, const PackedMatrix& weight,
+                                   bool int8) {
   if (weight.is_quantised()) {
     return int8 ? ActivationKind::kInt8 : ActivationKind::kF32;
   }
-  return weight.kind == PackedKind::kBF16 && bf16_class ? ActivationKind::kBF16
-                                                        : ActivationKind::kF32;
+  const bool bf16 = weight.kind == PackedKind::kBF16 && kernels.bf16 != nullptr;
+  return bf16 ? kernels.bf16->activations : ActivationKind::kF32;
 }
 
 MatmulPlan plan_matmul_runs(const MatmulArgs& args, int64_t panels_per_item) {

@@ -21,7 +21,7 @@ namespace millrace {
 
 // out[row][o] = input[row] . weight[o]. Views and pointers must outlive the run. The combinations:
 // any weight with kF32 activations (exact mode); quantised weights with kInt8; kBF16 weights with
-// kBF16 (numeric class bf16; kernels->bf16 must be there).
+// the kind of kernels->bf16 (numeric class bf16).
 struct MatmulArgs {
   const MatmulKernels* kernels = nullptr;
   const PackedMatrix* weight = nullptr;  // kSiluMul: the gate's
@@ -58,6 +58,9 @@ struct MatmulPlan {
 // Depends on shapes only, not on data; args.out, residual and input.data may still be null.
 MatmulPlan plan_matmul(const MatmulArgs& args, int num_threads);
 
+// Rows up to which a matmul's scratch can grow: more are cut into blocks.
+inline constexpr int64_t kMostBlockRows = 480;
+
 // A plan whose items are runs of `panels_per_item` panels, a multiple of kMaxSidePanels; quick to
 // make, for many matmuls in one step. Its scratch_bytes are 0: they are the caller's to find out.
 MatmulPlan plan_matmul_runs(const MatmulArgs& args, int64_t panels_per_item);
@@ -69,8 +72,9 @@ int64_t least_panels_per_item(const PackedMatrix& weight);
 void matmul_run_items(const MatmulArgs& args, const MatmulPlan& plan, int64_t begin, int64_t end,
                       std::byte* scratch);
 
-// The kind of activations to use with a matrix: int8 for quantised weights if `int8`, bf16 for bf16
-// weights if `bf16_class`, else f32.
-ActivationKind activation_kind_for(const PackedMatrix& weight, bool int8, bool bf16_class);
+// The kind of activations to use with a matrix: int8 for quantised weights if `int8`; for bf16
+// weights that of kernels.bf16, where there are any; else f32.
+ActivationKind activation_kind_for(const MatmulKernels& kernels, const PackedMatrix& weight,
+                                   bool int8);
 
 }  // namespace millrace

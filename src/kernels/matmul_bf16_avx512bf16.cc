@@ -51,6 +51,7 @@ template <int... kRows>
 Bf16Kernels make_bf16_kernels(const char* name) {
   Bf16Kernels kernels{};
   kernels.name = name;
+  kernels.activations = ActivationKind::kBF16;
   ((kernels.tile_rows = kRows), ...);
   kernels.panels = kSidePanels;
   ((kernels.tile[kRows] = bf16_tile<kRows, kSidePanels>), ...);

@@ -1,5 +1,5 @@
-// The numeric class bf16: matmuls equal to chains of the reference's dot products in every tile
-// height and layout, and these to the instruction.
+// The numeric class bf16: matmuls, by dot products and by fma, equal to chains of the reference's
+// dot products in every tile height and layout, and these to the instruction.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -7,10 +7,12 @@
 #include <iterator>
 #include <random>
 
+#include "base/buffer.h"
 #include "base/cpu.h"
 #include "kernels/isa.h"
 #include "kernels/matmul.h"
 #include "kernels/matmul_test_support.h"
+#include "kernels/matmul_variants.h"
 #include "kernels/reference_ops.h"
 
 #if defined(__x86_64__)
@@ -67,51 +69,102 @@ float chain_bf16(const uint16_t* weight, const float* x, int64_t begin, int64_t 
   return acc;
 }
 
-TEST(MatmulBf16, EqualsChainsOfTheReference) {
-  if (!has_bf16_class(Isa::kAvx512Vnni, detect_cpu_features()))
-    GTEST_SKIP() << "this CPU has no bf16 dot products";
-  const MatmulKernels& kernels = matmul_kernels(Isa::kAvx512Vnni, true);
-  std::mt19937 random(1);
-  const int64_t n = 37;
-  for (const int64_t k : {int64_t{2}, int64_t{190}, int64_t{1100}}) {
-    const TestTensor tensor = random_tensor(WeightFormat::kBF16, n, k, random);
-    const TestMatrix weight = pack(tensor);
-    const LeafCuts leaves = LeafCuts::of(k / 2, 2);
-    for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 40, 130}) {
-      const std::vector<float> x = random_floats(rows * k, random);
-      for (const bool with_leaves : {false, true}) {
-        std::vector<float> out(static_cast<size_t>(rows * n));
-        MatmulArgs args;
-        args.kernels = &kernels;
-        args.weight = &weight.matrix;
-        args.input = packed_activations(kernels, ActivationKind::kBF16, rows, k, nullptr);
-        std::vector<std::byte> packed(static_cast<size_t>(args.input.bytes()));
-        args.input.data = packed.data();
-        pack_activations(kernels, x.data(), k, 0, rows, args.input);
-        args.leaves = with_leaves ? &leaves : nullptr;
-        args.out = out.data();
-        args.out_stride = n;
-        const MatmulPlan plan = plan_matmul(args, 2);
-        std::vector<std::byte> scratch(static_cast<size_t>(plan.scratch_bytes), std::byte{0xff});
-        matmul_run_items(args, plan, 0, plan.num_items, scratch.data());
-        for (int64_t row = 0; row < rows; ++row) {
-          for (int64_t o = 0; o < n; ++o) {
-            const auto* weights =
-                reinterpret_cast<const uint16_t*>(tensor.bytes.data() + o * k * 2);
-            const float* values = x.data() + row * k;
-            float sums[kNumLeaves];
-            for (int leaf = 0; leaf < kNumLeaves && with_leaves; ++leaf) {
-              sums[leaf] = chain_bf16(weights, values, leaves.begin(leaf), leaves.end(leaf));
+// The outputs of every row and the leaves, or without leaves a chain each.
+std::vector<float> expected_outputs(const TestTensor& tensor, const std::vector<float>& x,
+                                    int64_t rows, const LeafCuts* leaves) {
+  const int64_t k = tensor.k;
+  std::vector<float> expected;
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* values = x.data() + row * k;
+    for (int64_t o = 0; o < tensor.n; ++o) {
+      const auto* weights = reinterpret_cast<const uint16_t*>(tensor.bytes.data() + o * k * 2);
+      float sums[kNumLeaves];
+      for (int leaf = 0; leaf < kNumLeaves && leaves != nullptr; ++leaf) {
+        sums[leaf] = chain_bf16(weights, values, leaves->begin(leaf), leaves->end(leaf));
+      }
+      expected.push_back(leaves != nullptr ? reference_leaf_tree(sums)
+                                           : chain_bf16(weights, values, 0, k));
+    }
+  }
+  return expected;
+}
+
+std::vector<float> outputs(const MatmulKernels& kernels, const TestMatrix& weight,
+                           const std::vector<float>& x, int64_t rows, const LeafCuts* leaves) {
+  const int64_t n = weight.matrix.n;
+  const int64_t k = weight.matrix.k;
+  std::vector<float> out(static_cast<size_t>(rows * n));
+  MatmulArgs args;
+  args.kernels = &kernels;
+  args.weight = &weight.matrix;
+  args.input = packed_activations(kernels, kernels.bf16->activations, rows, k, nullptr);
+  Buffer packed = *Buffer::allocate(static_cast<size_t>(args.input.bytes()));
+  args.input.data = packed.data();
+  pack_activations(kernels, x.data(), k, 0, rows, args.input);
+  args.leaves = leaves;
+  args.out = out.data();
+  args.out_stride = n;
+  const MatmulPlan plan = plan_matmul(args, 2);
+  std::vector<std::byte> scratch(static_cast<size_t>(plan.scratch_bytes), std::byte{0xff});
+  matmul_run_items(args, plan, 0, plan.num_items, scratch.data());
+  return out;
+}
+
+// The class by dot products and by fma, as far as this CPU has what they take.
+std::vector<MatmulKernels> kernels_of_class() {
+  const CpuFeatures features = detect_cpu_features();
+  std::vector<MatmulKernels> all;
+  if (!features.avx512) return all;
+  MatmulKernels kernels = matmul_kernels(Isa::kAvx512, false);
+  kernels.bf16 = &bf16_kernels_avx512();
+  all.push_back(kernels);
+  if (features.avx512_bf16) {
+    kernels.bf16 = &bf16_kernels_avx512bf16();
+    all.push_back(kernels);
+  }
+  return all;
+}
+
+class MatmulBf16 : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (kernels_.empty()) GTEST_SKIP() << "this CPU has no AVX-512";
+  }
+
+  // All row counts and layouts, with activations that are `scale` times those of other tests.
+  void expect_equal(float scale) {
+    std::mt19937 random(1);
+    for (const int64_t k : {int64_t{2}, int64_t{190}, int64_t{1100}}) {
+      const TestTensor tensor = random_tensor(WeightFormat::kBF16, 37, k, random);
+      const TestMatrix weight = pack(tensor);
+      const LeafCuts cuts = LeafCuts::of(k / 2, 2);
+      for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 40, 130}) {
+        std::vector<float> x = random_floats(rows * k, random);
+        for (float& value : x) value *= scale;
+        for (const LeafCuts* leaves : {&cuts, static_cast<const LeafCuts*>(nullptr)}) {
+          const std::vector<float> expected = expected_outputs(tensor, x, rows, leaves);
+          for (const MatmulKernels& kernels : kernels_) {
+            const std::vector<float> actual = outputs(kernels, weight, x, rows, leaves);
+            for (size_t i = 0; i < expected.size(); ++i) {
+              ASSERT_EQ(std::bit_cast<uint32_t>(actual[i]), std::bit_cast<uint32_t>(expected[i]))
+                  << kernels.bf16->name << ", rows " << rows << ", k " << k << ", output " << i
+                  << ": " << actual[i] << ", expected " << expected[i];
             }
-            const float expected =
-                with_leaves ? reference_leaf_tree(sums) : chain_bf16(weights, values, 0, k);
-            ASSERT_EQ(out[static_cast<size_t>(row * n + o)], expected)
-                << "rows " << rows << ", k " << k << ", row " << row << ", output " << o;
           }
         }
       }
     }
   }
+
+  const std::vector<MatmulKernels> kernels_ = kernels_of_class();
+};
+
+TEST_F(MatmulBf16, EqualsChainsOfTheReference) { expect_equal(1.0f); }
+
+// Denormals count as zero in the chains, and as they are in the tree.
+TEST_F(MatmulBf16, EqualsChainsOfTheReferenceAmongDenormals) {
+  expect_equal(0x1p-124f);
+  expect_equal(0x1p-127f);
 }
 
 }  // namespace

@@ -3,93 +3,10 @@
 #pragma once
 
 #include "kernels/attention_vec.h"
-#include "kernels/matmul_tile.h"
+#include "kernels/matmul_float_tile.h"
 
 namespace millrace {
 namespace {
-
-// One and two K steps of a panel as floats, by kind of the panel. Steps are inputs.
-struct F32Panel {
-  static constexpr int kStepBytes = 64;
-  MR_INLINE static void two(const uint8_t* p, V16& first, V16& second) {
-    first = load(reinterpret_cast<const float*>(p));
-    second = load(reinterpret_cast<const float*>(p + 64));
-  }
-  MR_INLINE static V16 one(const uint8_t* p) { return load(reinterpret_cast<const float*>(p)); }
-};
-
-struct F16Panel {
-  static constexpr int kStepBytes = 32;
-  MR_INLINE static void two(const uint8_t* p, V16& first, V16& second) {
-    first = load_f16(reinterpret_cast<const uint16_t*>(p));
-    second = load_f16(reinterpret_cast<const uint16_t*>(p + 32));
-  }
-  MR_INLINE static V16 one(const uint8_t* p) {
-    return load_f16(reinterpret_cast<const uint16_t*>(p));
-  }
-};
-
-// Pairs: spans begin and end at even inputs, so `one` is never reached.
-struct BF16Panel {
-  static constexpr int kStepBytes = 32;
-  MR_INLINE static void two(const uint8_t* p, V16& first, V16& second) {
-    const I16 pairs = load_int(p);
-    first = bf16_first(pairs);
-    second = bf16_second(pairs);
-  }
-  MR_INLINE static V16 one(const uint8_t* p) { return bf16_first(load_int(p)); }
-};
-
-template <class Panel, int kRows, int kPanels>
-void float_tile(const TileArgs& args) {
-  const uint8_t* panels[kPanels];
-  for (int p = 0; p < kPanels; ++p) panels[p] = reinterpret_cast<const uint8_t*>(args.panels[p]);
-  const float* activations = reinterpret_cast<const float*>(args.activations);
-  for (int s = 0; s < args.num_spans; ++s) {
-    const KSpan span = args.spans[s];
-    V16 acc[kPanels][kRows];
-#pragma GCC unroll 4
-    for (int p = 0; p < kPanels; ++p) begin_span<kRows>(args, p, span, acc[p]);
-    const float* x = activations + int64_t{span.begin} * kRows;
-    int64_t w = int64_t{span.begin - args.origin} * Panel::kStepBytes;
-    int32_t k = span.begin;
-    for (; k + 2 <= span.end; k += 2, x += 2 * kRows, w += 2 * Panel::kStepBytes) {
-      V16 first[kPanels];
-      V16 second[kPanels];
-      const int64_t ahead = prefetch_place(args, w);
-#pragma GCC unroll 4
-      for (int p = 0; p < kPanels; ++p) {
-        if constexpr (kRows <= kMaxRowsToPrefetch) {
-          prefetch_level2(panels[p] + ahead);
-          if constexpr (Panel::kStepBytes == 64) prefetch_level2(panels[p] + ahead + 64);
-        }
-        Panel::two(panels[p] + w, first[p], second[p]);
-      }
-#pragma GCC unroll 16
-      for (int m = 0; m < kRows; ++m) {
-        const V16 value = set1(x[m]);
-#pragma GCC unroll 4
-        for (int p = 0; p < kPanels; ++p) acc[p][m] = fma(value, first[p], acc[p][m]);
-      }
-#pragma GCC unroll 16
-      for (int m = 0; m < kRows; ++m) {
-        const V16 value = set1(x[kRows + m]);
-#pragma GCC unroll 4
-        for (int p = 0; p < kPanels; ++p) acc[p][m] = fma(value, second[p], acc[p][m]);
-      }
-    }
-    if (k < span.end) {
-#pragma GCC unroll 4
-      for (int p = 0; p < kPanels; ++p) {
-        const V16 last = Panel::one(panels[p] + w);
-#pragma GCC unroll 16
-        for (int m = 0; m < kRows; ++m) acc[p][m] = fma(set1(x[m]), last, acc[p][m]);
-      }
-    }
-#pragma GCC unroll 4
-    for (int p = 0; p < kPanels; ++p) end_span<kRows>(args, p, span, acc[p]);
-  }
-}
 
 // The scales of a block of fp8, for codes over 256: exact, and so is their product's one rounding.
 MR_INLINE V16 fp8_scales(const uint8_t* block) {
@@ -227,13 +144,28 @@ void expand(PackedKind kind, const QuantLayout& layout, const std::byte* panel, 
   }
 }
 
-void pack_row_f32(const float* x, int64_t k, int m, std::byte* dst) {
+// to[i * m + r] = rows[r][i]
+template <int kCount>
+MR_INLINE void interleave(const float* const* rows, int64_t k, int m, float* to) {
+  const float* row[kCount];
+  for (int r = 0; r < kCount; ++r) row[r] = rows[r];
+  for (int64_t i = 0; i < k; ++i, to += m) {
+#pragma GCC unroll 12
+    for (int r = 0; r < kCount; ++r) to[r] = row[r][i];
+  }
+}
+
+// By fours, so that a tile's words are written nearly in order.
+void pack_rows_f32(const float* const* rows, int count, int64_t k, int m, std::byte* dst) {
   float* to = reinterpret_cast<float*>(dst);
   if (m == 1) {
-    __builtin_memcpy(to, x, static_cast<size_t>(k) * 4);
+    __builtin_memcpy(to, rows[0], static_cast<size_t>(k) * 4);
     return;
   }
-  for (int64_t i = 0; i < k; ++i) to[i * m] = x[i];
+  if (count == 12) return interleave<12>(rows, k, m, to);
+  int r = 0;
+  for (; r + 4 <= count; r += 4) interleave<4>(rows + r, k, m, to + r);
+  for (; r < count; ++r) interleave<1>(rows + r, k, m, to + r);
 }
 
 void pack_row_bf16(const float* x, int64_t k, int m, std::byte* dst) {
@@ -244,6 +176,23 @@ void pack_row_bf16(const float* x, int64_t k, int m, std::byte* dst) {
     uint16_t rounded[16];
     store_bf16(rounded, load_first(x + i, n));
     for (int j = 0; j < n; j += 2) __builtin_memcpy(to + (i + j) * m, rounded + j, 4);
+  }
+}
+
+void pack_rows_bf16_wide(const float* const* rows, int count, int64_t k, int m, std::byte* dst) {
+  constexpr int64_t kPart = 64;
+  alignas(64) float rounded[kMaxTileRows][kPart];
+  const float* from[kMaxTileRows];
+  for (int r = 0; r < count; ++r) from[r] = rounded[r];
+  for (int64_t part = 0; part < k; part += kPart) {
+    const int64_t inputs = k - part < kPart ? k - part : kPart;
+    for (int r = 0; r < count; ++r) {
+      for (int64_t i = 0; i < inputs; i += 16) {
+        const int n = inputs - i < 16 ? static_cast<int>(inputs - i) : 16;
+        store(rounded[r] + i, round_to_bf16(load_first(rows[r] + part + i, n)));
+      }
+    }
+    pack_rows_f32(from, count, inputs, m, dst + part * m * 4);
   }
 }
 
@@ -313,32 +262,78 @@ void pack_row_int8(const float* x, int64_t k, int m, std::byte* dst) {
   }
 }
 
-void finish(const FinishArgs& args) {
+// Rounds to `args.round` if kRounded; all lanes are outputs if kWhole.
+template <Epilogue kEpilogue, bool kRounded, bool kWhole>
+void finish_as(const FinishArgs& args) {
   const int lanes = args.lanes;
-  const V16 bias = args.bias != nullptr ? load_first(args.bias, lanes) : zero();
-  const V16 up_bias = args.up_bias != nullptr ? load_first(args.up_bias, lanes) : zero();
-  for (int64_t row = 0; row < args.rows; ++row) {
-    V16 sum = load(args.sums + row * 16);
-    if (args.bias != nullptr) sum = sum + bias;
-    if (args.epilogue == Epilogue::kAddResidual) {
-      float* to = args.residual + row * args.residual_stride;
-      const V16 added = load_first(to, lanes) + round_to(args.round, sum);
-      store_first(to, round_to(args.round, added), lanes);
+  const DType type = args.round;
+  const auto round = [=](V16 x) { return kRounded ? round_to(type, x) : x; };
+  const auto load_row = [=](const float* from) {
+    return kWhole ? load(from) : load_first(from, lanes);
+  };
+  const auto store_row = [=](float* to, V16 x) {
+    if constexpr (kWhole) {
+      store(to, x);
+    } else {
+      store_first(to, x, lanes);
+    }
+  };
+  const bool has_bias = args.bias != nullptr;
+  const bool has_up_bias = kEpilogue == Epilogue::kSiluMul && args.up_bias != nullptr;
+  const V16 bias = has_bias ? load_row(args.bias) : zero();
+  const V16 up_bias = has_up_bias ? load_row(args.up_bias) : zero();
+  const bool adds = kEpilogue == Epilogue::kAddResidual;
+  float* to = adds ? args.residual : args.out;
+  const int64_t stride = adds ? args.residual_stride : args.out_stride;
+  const float* sums = args.sums;
+  const float* up_sums = args.up_sums;
+  const float* const end = sums + args.rows * 16;
+  for (; sums != end; sums += 16, to += stride) {
+    V16 sum = load(sums);
+    if (has_bias) sum = sum + bias;
+    if constexpr (kEpilogue == Epilogue::kAddResidual) {
+      store_row(to, round(load_row(to) + round(sum)));
       continue;
     }
-    if (args.epilogue == Epilogue::kSiluMul) {
-      V16 up = load(args.up_sums + row * 16);
-      if (args.up_bias != nullptr) up = up + up_bias;
+    if constexpr (kEpilogue == Epilogue::kSiluMul) {
+      V16 up = load(up_sums);
+      up_sums += 16;
+      if (has_up_bias) up = up + up_bias;
       sum = silu(sum) * up;
     }
-    store_first(args.out + row * args.out_stride, round_to(args.round, sum), lanes);
+    store_row(to, round(sum));
   }
+}
+
+template <Epilogue kEpilogue>
+void finish_with(const FinishArgs& args) {
+  const bool whole = args.lanes == 16;
+  if (args.round != DType::kF32) {
+    return whole ? finish_as<kEpilogue, true, true>(args) : finish_as<kEpilogue, true, false>(args);
+  }
+  return whole ? finish_as<kEpilogue, false, true>(args) : finish_as<kEpilogue, false, false>(args);
+}
+
+void finish(const FinishArgs& args) {
+  switch (args.epilogue) {
+    case Epilogue::kStore:
+      return finish_with<Epilogue::kStore>(args);
+    case Epilogue::kAddResidual:
+      return finish_with<Epilogue::kAddResidual>(args);
+    case Epilogue::kSiluMul:
+      return finish_with<Epilogue::kSiluMul>(args);
+  }
+}
+
+template <void (*kPackRow)(const float* x, int64_t k, int m, std::byte* dst)>
+void pack_each_row(const float* const* rows, int count, int64_t k, int m, std::byte* dst) {
+  for (int r = 0; r < count; ++r) kPackRow(rows[r], k, m, dst + 4 * r);
 }
 
 // kSide panels side by side for tiles of two rows and more, kSideSingle for one row.
 template <class Panel, int kSide, int kSideSingle, int... kRows>
 void fill_float_rows(TileFunction* by_rows) {
-  ((by_rows[kRows] = float_tile < Panel, kRows, kRows == 1 ? kSideSingle : kSide >), ...);
+  ((by_rows[kRows] = float_tile < F32Rule, Panel, kRows, kRows == 1 ? kSideSingle : kSide >), ...);
 }
 
 template <int kSide, int kSideSingle, int... kRows>
@@ -360,9 +355,10 @@ FloatKernels make_float_kernels(const char* name) {
   fill_fp8_rows<kSide, kSideSingle, kRows...>(kernels.fp8);
   kernels.expand = expand;
   kernels.finish = finish;
-  kernels.pack_f32 = pack_row_f32;
-  kernels.pack_bf16 = pack_row_bf16;
-  kernels.pack_int8 = pack_row_int8;
+  kernels.pack_f32 = pack_rows_f32;
+  kernels.pack_bf16 = pack_each_row<pack_row_bf16>;
+  kernels.pack_bf16_wide = pack_rows_bf16_wide;
+  kernels.pack_int8 = pack_each_row<pack_row_int8>;
   return kernels;
 }
 

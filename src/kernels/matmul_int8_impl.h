@@ -201,7 +201,7 @@ void int8_tile(const TileArgs& args) {
     for (; x != end; x += kGroupBytes, w += L::kStepBytes, ahead += args.prefetch_stride) {
       for (int64_t line = 0; line < args.prefetch_bytes; line += 64) prefetch_level2(ahead + line);
       // Long panels push the activations out of the first-level cache.
-      if constexpr (kRows == 1) prefetch(x + kNearDistance);
+      if constexpr (kRows == 1) prefetch_level1(x + kNearDistance);
       multiply_group<L, kRows>(w, x, acc);
     }
     end_span<kRows>(args, 0, span, acc);

@@ -15,8 +15,8 @@ namespace millrace {
 enum class Isa : uint8_t;
 enum class DType : uint8_t;
 
-enum class ActivationKind : uint8_t { kF32, kBF16, kInt8 };
-inline constexpr int kNumActivationKinds = 3;
+enum class ActivationKind : uint8_t { kF32, kBF16, kBF16Wide, kInt8 };
+inline constexpr int kNumActivationKinds = 4;
 
 inline constexpr int kMaxTileRows = 12;
 inline constexpr int kMaxSidePanels = 4;
@@ -65,8 +65,10 @@ using TileFunction = void (*)(const TileArgs& args);
 using ExpandFunction = void (*)(PackedKind kind, const QuantLayout& layout, const std::byte* panel,
                                 int64_t begin, int64_t inputs, float* dst);
 
-// Packs one row of k activations; `dst` is the row's first word in its tile of m rows.
-using PackRowFunction = void (*)(const float* x, int64_t k, int m, std::byte* dst);
+// Packs `count` rows of k activations that are neighbours in a tile of m rows; `dst` is the first
+// one's first word in it.
+using PackRowsFunction = void (*)(const float* const* rows, int count, int64_t k, int m,
+                                  std::byte* dst);
 
 enum class Epilogue : uint8_t { kStore, kAddResidual, kSiluMul };
 
@@ -98,9 +100,10 @@ struct FloatKernels {
   TileFunction fp8[kMaxTileRows + 1];
   ExpandFunction expand;
   FinishFunction finish;
-  PackRowFunction pack_f32;
-  PackRowFunction pack_bf16;
-  PackRowFunction pack_int8;
+  PackRowsFunction pack_f32;
+  PackRowsFunction pack_bf16;
+  PackRowsFunction pack_bf16_wide;
+  PackRowsFunction pack_int8;
 };
 
 // Layouts of quantised panels that have an int8 kernel, by how their arithmetic differs.
@@ -123,12 +126,15 @@ struct Int8Kernels {
   TileFunction tile[kNumInt8Layouts][kMaxTileRows + 1];
 };
 
-// bf16 weights times bf16 activations by bf16 dot products (numeric class bf16).
+// bf16 weights times bf16 activations (numeric class bf16): by bf16 dot products with kBF16
+// activations, or by two fma for each, with the same bits, with kBF16Wide activations.
 struct Bf16Kernels {
   const char* name;
+  ActivationKind activations;
   int tile_rows;
   int panels;  // side by side
   TileFunction tile[kMaxTileRows + 1];
+  TileFunction expanded_tile[kMaxTileRows + 1];  // kBF16Wide: over weights expanded to floats
 };
 
 struct MatmulKernels {
@@ -139,7 +145,7 @@ struct MatmulKernels {
 };
 
 // The kernels of an instruction set, which the CPU must have. `with_bf16`: with those of
-// the numeric class bf16; needs has_bf16_class (kernels/isa.h).
+// the numeric class bf16, by what is faster on this CPU; needs has_bf16_class (kernels/isa.h).
 const MatmulKernels& matmul_kernels(Isa isa, bool with_bf16);
 
 }  // namespace millrace

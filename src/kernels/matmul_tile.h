@@ -28,24 +28,25 @@ constexpr int kMaxRowsToPrefetch = 4;
 
 // The chains at the end of a span: kept for the next one, or added to the tree.
 template <int kRows>
-MR_INLINE void end_span(const TileArgs& args, int panel, const KSpan& span, const V16* acc) {
+MR_INLINE void end_span(const TileArgs& args, int panel, const KSpan& span, V16* acc) {
   float* sums = args.sums[panel];
   if (span.ends_leaf < 0) {
 #pragma GCC unroll 16
     for (int m = 0; m < kRows; ++m) store(sums + args.carry_offset + m * 16, acc[m]);
     return;
   }
-  const V16 scale = set1(args.leaf_scale);
+  if (args.leaf_scale != 1.0f) {
+    const V16 scale = set1(args.leaf_scale);
 #pragma GCC unroll 16
-  for (int m = 0; m < kRows; ++m) {
-    V16 root = acc[m] * scale;
-    float* level = sums + m * 16;
-    for (int leaf = span.ends_leaf; (leaf & 1) != 0; leaf >>= 1) {
-      root = load(level) + root;
-      level += args.level_stride;
-    }
-    store(level, root);
+    for (int m = 0; m < kRows; ++m) acc[m] = acc[m] * scale;
   }
+  for (int leaf = span.ends_leaf; (leaf & 1) != 0; leaf >>= 1) {
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) acc[m] = load(sums + m * 16) + acc[m];
+    sums += args.level_stride;
+  }
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m) store(sums + m * 16, acc[m]);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ const Int8Kernels& int8_kernels_avx2();
 const Int8Kernels& int8_kernels_avx512();
 const Int8Kernels& int8_kernels_avx512vnni();
 
+const Bf16Kernels& bf16_kernels_avx512();
 const Bf16Kernels& bf16_kernels_avx512bf16();
 
 }  // namespace millrace

@@ -12,6 +12,8 @@
 
 #include <cstdint>
 
+#include "base/prefetch.h"
+
 // GCC warns about uninitialised helpers inside its own intrinsic headers.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"

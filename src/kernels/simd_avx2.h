@@ -70,6 +70,8 @@ MR_INLINE V16 load_bf16(const uint16_t* p) { return {bf16_half(p), bf16_half(p +
 MR_INLINE V16 fma(V16 a, V16 b, V16 c) {
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
+// acc = fma(a, b, acc).
+MR_INLINE void fma_into(V16& acc, V16 a, V16 b) { acc = fma(a, b, acc); }
 MR_INLINE V16 add(V16 a, V16 b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
 MR_INLINE V16 sub(V16 a, V16 b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
 MR_INLINE V16 mul(V16 a, V16 b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
@@ -240,11 +242,6 @@ MR_INLINE uint32_t nonzero_bytes(const uint8_t* p) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return static_cast<uint32_t>(_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_setzero_si128()))) ^
          0xffffu;
-}
-MR_INLINE void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
-// Into the second-level cache.
-MR_INLINE void prefetch_level2(const void* p) {
-  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
 }
 
 }  // namespace

@@ -102,6 +102,8 @@ MR_OUTLINE V16 fma(const V16& a, const V16& b, const V16& c) {
   MR_LANES r.v[i] = __builtin_fmaf(a.v[i], b.v[i], c.v[i]);
   return r;
 }
+// acc = fma(a, b, acc).
+MR_INLINE void fma_into(V16& acc, const V16& a, const V16& b) { acc = fma(a, b, acc); }
 MR_INLINE V16 add(V16 a, V16 b) { return {a.v + b.v}; }
 MR_INLINE V16 sub(V16 a, V16 b) { return {a.v - b.v}; }
 MR_INLINE V16 mul(V16 a, V16 b) { return {a.v * b.v}; }
@@ -260,9 +262,6 @@ MR_INLINE uint32_t nonzero_bytes(const uint8_t* p) {
   for (int i = 0; i < 16; ++i) bits |= static_cast<uint32_t>(p[i] != 0) << i;
   return bits;
 }
-MR_INLINE void prefetch(const void* p) { __builtin_prefetch(p); }
-// Into the second-level cache.
-MR_INLINE void prefetch_level2(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 #undef MR_LANES
 #undef MR_OUTLINE

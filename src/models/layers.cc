@@ -29,8 +29,9 @@ void run_embed(const EmbedStep& step, int64_t begin, int64_t end, std::byte*) {
   }
 }
 
-// Norm (or none) of rows, then packing, row by row, so that the row is still in the cache. An item
-// is a tile of packed rows: they lie interleaved, and two threads must not write to one cache line.
+// Norm (or none) of rows, then packing, tile by tile, so that the rows are still in the cache. An
+// item is a tile of packed rows: they lie interleaved, and two threads must not write to one cache
+// line.
 struct NormPackStep {
   RmsNormArgs norm;  // weight null: no norm, x is packed as it is
   const int32_t* selected;
@@ -43,21 +44,26 @@ struct NormPackStep {
 
 void run_norm_pack(const NormPackStep& step, int64_t begin, int64_t end, std::byte* scratch) {
   const PackedActivations& tiles = step.forms[0];
-  for (int64_t row = tiles.tile_begin(begin); row < tiles.tile_begin(end); ++row) {
-    const int64_t source = step.selected != nullptr ? step.selected[row] : row;
-    const float* x = step.norm.x + source * step.norm.x_stride;
-    if (step.norm.weight != nullptr) {
+  for (int64_t tile = begin; tile < end; ++tile) {
+    const int64_t first = tiles.tile_begin(tile);
+    const auto count = static_cast<size_t>(tiles.tile_begin(tile + 1) - first);
+    std::array<const float*, kMaxTileRows> rows;
+    for (size_t i = 0; i < count; ++i) {
+      const int64_t row = first + static_cast<int64_t>(i);
+      const int64_t source = step.selected != nullptr ? step.selected[row] : row;
+      rows[i] = step.norm.x + source * step.norm.x_stride;
+      if (step.norm.weight == nullptr) continue;
       RmsNormArgs norm = step.norm;
-      norm.x = x;
-      norm.out =
-          step.keep != nullptr ? step.keep + row * norm.n : reinterpret_cast<float*>(scratch);
+      norm.x = rows[i];
+      norm.out = step.keep != nullptr
+                     ? step.keep + row * norm.n
+                     : reinterpret_cast<float*>(scratch) + static_cast<int64_t>(i) * norm.n;
       step.row_kernels->rms_norm(norm, 0, 1);
-      x = norm.out;
+      rows[i] = norm.out;
     }
     for (int i = 0; i < step.num_forms; ++i) {
-      // Stride 0: x is the row that goes to place `row`, wherever it came from.
-      pack_activations(*step.matmul_kernels, x, 0, row, row + 1,
-                       step.forms[static_cast<size_t>(i)]);
+      pack_rows(*step.matmul_kernels, {rows.data(), count}, first,
+                step.forms[static_cast<size_t>(i)]);
     }
   }
 }
@@ -186,7 +192,7 @@ const PackedActivations& PackedRows::form(ActivationKind kind) const {
 }
 
 ActivationKind LayerRecorder::kind_of(const PackedMatrix& matrix) const {
-  return activation_kind_for(matrix, execution_.int8_activations, execution_.bf16_class);
+  return activation_kind_for(kernels_of(execution_), matrix, execution_.int8_activations);
 }
 
 ActivationKinds LayerRecorder::kinds(std::initializer_list<const Linear*> consumers) const {
@@ -245,7 +251,7 @@ PackedRows LayerRecorder::norm_pack(const Rows& x, const NormPack& how,
                        .forms = {},
                        .num_forms = static_cast<int>(packed.forms().size())};
   std::copy(packed.forms().begin(), packed.forms().end(), step.forms.begin());
-  scope_.program.need_scratch(x.width * static_cast<int64_t>(sizeof(float)));
+  scope_.program.need_scratch(kMaxTileRows * x.width * static_cast<int64_t>(sizeof(float)));
   scope_.program.add<NormPackStep>(how.norm.weight != nullptr ? "norm" : "pack",
                                    {packed.forms()[0].num_tiles(), 1}, run_norm_pack, step);
   return packed;

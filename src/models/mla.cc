@@ -223,8 +223,7 @@ GroupedMatmulArgs MlaBlock::per_head(const std::vector<PackedMatrix>& matrices,
                                      int64_t tokens) const {
   const MatmulKernels& kernels = kernels_of(execution_);
   const PackedMatrix& matrix = matrices.front();
-  const ActivationKind kind =
-      activation_kind_for(matrix, execution_.int8_activations, execution_.bf16_class);
+  const ActivationKind kind = activation_kind_for(kernels, matrix, execution_.int8_activations);
   GroupedMatmulArgs args;
   args.shared.kernels = &kernels;
   args.shared.input = packed_activations(kernels, kind, tokens, matrix.k, nullptr);

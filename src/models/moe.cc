@@ -1,6 +1,7 @@
 #include "models/moe.h"
 
 #include <algorithm>
+#include <array>
 
 #include "config/leaf_axes.h"
 #include "kernels/router.h"
@@ -21,7 +22,7 @@ constexpr int64_t kPackRun = 4;
 ActivationKind common_kind(const Execution& execution, std::span<const PackedMatrix> a,
                            std::span<const PackedMatrix> b) {
   const auto kind_of = [&](const PackedMatrix& matrix) {
-    return activation_kind_for(matrix, execution.int8_activations, execution.bf16_class);
+    return activation_kind_for(kernels_of(execution), matrix, execution.int8_activations);
   };
   const ActivationKind kind = kind_of(a.front());
   const auto differs = [&](const PackedMatrix& matrix) { return kind_of(matrix) != kind; };
@@ -60,14 +61,16 @@ void run_pack_routed(const PackRoutedStep& step, int64_t begin, int64_t end, std
     for (int64_t tile = 0; tile < packed.num_tiles(); ++tile) {
       const int64_t first = packed.tile_begin(tile);
       if (starts[group] + first < begin || starts[group] + first >= end) continue;
+      std::array<const float*, kMaxTileRows> rows;
+      size_t count = 0;
       for (int64_t row = first; row < packed.tile_begin(tile + 1); ++row) {
         const int64_t sorted = starts[group] + row;
         const int64_t source = step.assignment_of != nullptr
                                    ? step.assignment_of[sorted] / step.experts_per_token
                                    : sorted;
-        pack_activations(*step.matmul.shared.kernels, step.x + source * step.width, 0, row, row + 1,
-                         packed);
+        rows[count++] = step.x + source * step.width;
       }
+      pack_rows(*step.matmul.shared.kernels, {rows.data(), count}, first, packed);
     }
   }
 }
