@@ -55,7 +55,7 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
   add("--activation-quantization", flags.activation_quantization,
       "Activations of 4- to 8-bit weights: auto, none (exact), int8");
   add("--numeric-class", flags.numeric_class,
-      "f32, or bf16: bf16 weights and bf16 latent caches with the rounding of bf16 dot products (AVX-512 BF16)");
+      "f32, or bf16: bf16 weights and bf16 latent caches by bf16 dot products (AVX-512 BF16)");
   add("--max-model-len", flags.max_model_len,
       "Tokens of the longest sequence; default: what the model was made for");
   add("--max-num-batched-tokens", flags.max_num_batched_tokens,

@@ -48,9 +48,9 @@ void pack_rows(const MatmulKernels& kernels, std::span<const float* const> rows,
   const int64_t row_size = packed_row_bytes(dst.kind, dst.k);
   const int64_t tiles = dst.num_tiles();
   const int64_t row_end = row_begin + static_cast<int64_t>(rows.size());
-  int64_t tile = 0;
+  if (rows.empty()) return;
+  int64_t tile = row_begin * tiles / dst.rows;
   for (int64_t row = row_begin; row < row_end;) {
-    if (row == row_begin) tile = row * tiles / dst.rows;
     while (tile > 0 && dst.tile_begin(tile) > row) --tile;
     while (dst.tile_begin(tile + 1) <= row) ++tile;
     const int64_t first = dst.tile_begin(tile);

@@ -34,19 +34,6 @@ inline constexpr int kMlaChains = 16;
 inline constexpr int kMlaChains = 4;
 #endif
 
-// 16 vectors as a 16 x 16 matrix, transposed in place.
-MR_INLINE void transpose16(V16* rows) {
-  // Each step moves one bit of the lane's index into the row's, and one back.
-  MR_UNROLL(4)
-  for (int step = 0; step < 4; ++step) {
-    V16 next[16];
-    MR_UNROLL(8)
-    for (int i = 0; i < 8; ++i) unzip(rows[2 * i], rows[2 * i + 1], next[i], next[i + 8]);
-    MR_UNROLL(16)
-    for (int i = 0; i < 16; ++i) rows[i] = next[i];
-  }
-}
-
 // Up to 16 entries of a leaf's list.
 struct MlaTile {
   const std::byte* rows[16];

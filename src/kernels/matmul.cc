@@ -6,23 +6,19 @@
 #include "base/check.h"
 #include "base/cpu.h"
 #include "base/prefetch.h"
+#include "kernels/matmul_operand.h"
 
 namespace millrace {
 namespace {
 
-// Bytes of a panel that stay in the first-level cache while the tiles of a block pass over them.
-constexpr int64_t kChunkBytes = 16 * 1024;
-constexpr int64_t kExpandedChunkBytes = 32 * 1024;
 // Packed activations of a block of tiles stay in the second-level cache, and so do their sums. Of
 // each MiB of it, by trial with one (Zen 4) and two (Emerald Rapids); int8 activations gain nothing
 // by more than one.
-constexpr int64_t kBlockBytesOfMiB = 384 * 1024;
-constexpr int64_t kMaxBlockRowsOfMiB = 240;
-constexpr int64_t kMostMiB = 2;
+constexpr int64_t kBlockBytesPerMiB = 384 * 1024;
+constexpr int64_t kMaxBlockRowsPerMiB = 240;
+constexpr int64_t kMostLevel2MiB = 2;
 constexpr int64_t kMinBlockRows = 48;
-static_assert(kMostMiB * kMaxBlockRowsOfMiB <= kMostBlockRows);
-// Fewer tiles than this do not pay for expanding f16 or bf16 weights into a buffer first.
-constexpr int64_t kMinTilesToExpand = 3;
+static_assert(kMostLevel2MiB * kMaxBlockRowsPerMiB <= kMostBlockRows);
 // Bytes from what is read to what is prefetched, by trial: of one panel, and of each of several
 // side by side.
 constexpr int64_t kPrefetchDistance = 4096;
@@ -32,7 +28,6 @@ constexpr int64_t kCacheLine = 64;
 // panels side by side.
 constexpr int64_t kPanelsInTurn = 32;
 static_assert(kPanelsInTurn % kMaxSidePanels == 0);
-constexpr int kMaxSpans = 112;
 // Items: enough for threads that are disturbed, long enough for a straight stream of memory.
 constexpr int64_t kItemsPerThread = 8;
 constexpr int64_t kMinItemBytes = 48 * 1024;
@@ -44,185 +39,8 @@ constexpr int64_t kTaperNumerator = 2;
 constexpr int64_t kTaperDenominator = 3;
 constexpr int64_t kMinTaperedItemBytes = 96 * 1024;
 
-// How one matrix is multiplied with the activations.
-struct Method {
-  const TileFunction* tile = nullptr;  // by rows
-  int panels = 1;                      // side by side
-  int64_t inputs_per_step = 1;
-  int64_t step_bytes = 0;  // of a panel as the kernel reads it
-  bool expand = false;     // the kernel reads an expanded copy
-  // Tiles of several rows do not ask for the memory of the next chunk: the loop over tiles does.
-  bool whole_chunks = true;
-  int64_t chunk_steps = 0;
-  int64_t leaf_multiple = 1;  // leaves are cut at multiples of this many inputs
-};
-
-Int8Layout int8_layout(const QuantLayout& q) {
-  const auto is = [&](int bits, int group, int offset, bool wide, bool min) {
-    return q == QuantLayout{group, bits, offset, wide, min};
-  };
-  if (is(8, 32, 128, false, false)) return Int8Layout::kBits8Offset128;
-  if (is(4, 32, 8, false, false)) return Int8Layout::kBits4Offset8;
-  if (is(4, 32, 0, false, true)) return Int8Layout::kBits4Min;
-  if (is(8, 32, 16, false, false)) return Int8Layout::kBits8Offset16;
-  if (is(8, 32, 0, false, true)) return Int8Layout::kBits8Min;
-  if (is(4, 32, 0, true, true)) return Int8Layout::kBits4WideMin;
-  if (is(8, 32, 0, true, true)) return Int8Layout::kBits8WideMin;
-  if (is(8, 16, 32, true, false)) return Int8Layout::kBits8Group16Wide;
-  if (is(4, 32, 8, true, false)) return Int8Layout::kBits4Offset8Wide;
-  MR_CHECK(false, "no int8 kernel for {} bits, group {}, offset {}", q.bits, q.group,
-           q.code_offset);
-}
-
-// The tile functions over floats, and over bf16 weights as they are, for activations that are
-// floats: of the class f32, or of the class bf16 by fma.
-struct FloatTiles {
-  const TileFunction* f32;
-  const TileFunction* bf16;
-  int panels;
-};
-
-FloatTiles float_tiles(const MatmulArgs& args, const PackedMatrix& weight) {
-  if (args.input.kind == ActivationKind::kBF16Wide) {
-    MR_CHECK(weight.kind == PackedKind::kBF16, "bf16 activations with weights that are not bf16");
-    const Bf16Kernels& kernels = *args.kernels->bf16;
-    return {kernels.expanded_tile, kernels.tile, kernels.panels};
-  }
-  const FloatKernels& kernels = *args.kernels->floats;
-  const int panels = args.input.rows == 1 ? kernels.panels_single : kernels.panels;
-  return {kernels.f32, kernels.bf16, panels};
-}
-
-Method float_method(const MatmulArgs& args, const PackedMatrix& weight, int64_t tiles) {
-  const FloatKernels& kernels = *args.kernels->floats;
-  const FloatTiles functions = float_tiles(args, weight);
-  Method method;
-  method.tile = functions.f32;
-  method.panels = functions.panels;
-  method.step_bytes = kPanelWidth * 4;
-  method.expand =
-      weight.is_quantised() || (weight.kind != PackedKind::kF32 && tiles >= kMinTilesToExpand);
-  if (!method.expand && weight.kind != PackedKind::kF32) {
-    method.tile = weight.kind == PackedKind::kF16 ? kernels.f16 : functions.bf16;
-    method.step_bytes = kPanelWidth * 2;
-    if (weight.kind == PackedKind::kFp8) {
-      method.tile = kernels.fp8;
-      method.step_bytes = kFp8BlockBytes / kFp8Group;
-    }
-  }
-  if (weight.kind == PackedKind::kBF16) method.leaf_multiple = 2;
-  if (weight.kind == PackedKind::kFp8) method.leaf_multiple = kFp8Group;
-  // A multiple of every quantisation group.
-  method.chunk_steps = kExpandedChunkBytes / (method.step_bytes * method.panels) / 32 * 32;
-  return method;
-}
-
-Method method_for(const MatmulArgs& args, const PackedMatrix& weight, int64_t tiles) {
-  if (args.input.kind == ActivationKind::kF32 || args.input.kind == ActivationKind::kBF16Wide) {
-    return float_method(args, weight, tiles);
-  }
-  Method method;
-  if (args.input.kind == ActivationKind::kInt8) {
-    MR_CHECK(weight.is_quantised(), "int8 activations with weights that are not quantised");
-    method.tile = args.kernels->int8->tile[static_cast<int>(int8_layout(weight.quant))];
-    method.whole_chunks = false;
-    method.inputs_per_step = kActivationGroup;
-    method.step_bytes = kActivationGroup / weight.quant.group * weight.quant.block_bytes();
-  } else {
-    MR_CHECK(weight.kind == PackedKind::kBF16, "bf16 activations with weights that are not bf16");
-    const Bf16Kernels& kernels = *args.kernels->bf16;
-    method.tile = kernels.tile;
-    method.panels = kernels.panels;
-    method.inputs_per_step = 2;
-    method.step_bytes = kPanelWidth * 4;
-  }
-  method.leaf_multiple = method.inputs_per_step;
-  method.chunk_steps = std::max<int64_t>(1, kChunkBytes / (method.step_bytes * method.panels));
-  return method;
-}
-
-// The spans of K in steps, cut at leaves and, if the panels are passed over more than once, at
-// multiples of `chunk`. Left uninitialised past `count`: items are short.
-struct Spans {
-  std::array<KSpan, kMaxSpans> span;
-  std::array<uint8_t, kMaxSpans> chunk_end;  // for each chunk, the span after its last
-  int count = 0;
-  int num_chunks = 0;
-  int64_t chunk = 0;
-};
-
-// Appends the spans of the leaf that is [begin, end) in steps.
-void cut_leaf(int leaf, int64_t begin, int64_t end, Spans& spans) {
-  int64_t at = begin;
-  do {
-    const int64_t stop = std::min(end, (at / spans.chunk + 1) * spans.chunk);
-    const auto index = static_cast<size_t>(spans.count++);
-    KSpan& span = spans.span[index];
-    span.begin = static_cast<int32_t>(at);
-    span.end = static_cast<int32_t>(stop);
-    span.starts_leaf = at == begin;
-    span.ends_leaf = static_cast<int8_t>(stop == end ? leaf : -1);
-    // A span that starts at a multiple of the chunk is in the chunk that starts there.
-    const bool new_chunk =
-        index == 0 || (at % spans.chunk == 0 && spans.span[index - 1].begin < at);
-    if (new_chunk) ++spans.num_chunks;
-    spans.chunk_end[static_cast<size_t>(spans.num_chunks - 1)] = static_cast<uint8_t>(index + 1);
-    at = stop;
-  } while (at < end);
-}
-
-// Steps of a chunk where `steps` are cut into chunks of nearly equal size, of `most` at most.
-int64_t even_chunk(int64_t steps, int64_t most) {
-  constexpr int64_t kUnit = 32;  // a multiple of every group of quantised weights
-  if (most <= kUnit || steps <= 0) return std::max<int64_t>(most, 1);
-  const int64_t chunks = (steps + most - 1) / most;
-  return std::min(most, ((steps + chunks - 1) / chunks + kUnit - 1) / kUnit * kUnit);
-}
-
-void cut_spans(const MatmulArgs& args, const Method& method, bool chunked, Spans& spans) {
-  const int64_t unit = method.inputs_per_step;
-  const int64_t k = args.input.k;
-  // Beyond the end without chunks, so that there is one.
-  spans.chunk = chunked ? even_chunk(k / unit, method.chunk_steps) : k + 1;
-  while (spans.chunk * (kMaxSpans - kNumLeaves) < k / unit) spans.chunk *= 2;
-  if (args.leaves == nullptr) return cut_leaf(0, 0, k / unit, spans);
-  const LeafCuts& leaves = *args.leaves;
-  MR_CHECK(leaves.size() == k, "leaves of {} inputs in a matmul of {}", leaves.size(), k);
-  for (int leaf = 0; leaf < kNumLeaves; ++leaf) {
-    MR_CHECK(leaves.begin(leaf) % method.leaf_multiple == 0,
-             "leaf at input {}, not a multiple of {}", leaves.begin(leaf), method.leaf_multiple);
-    cut_leaf(leaf, leaves.begin(leaf) / unit, leaves.end(leaf) / unit, spans);
-  }
-}
-
 // Levels of sums that a matmul keeps: those of the tree, and the chain that is not yet ended.
 int64_t sum_levels(const MatmulArgs& args) { return args.leaves != nullptr ? kTreeLevels + 1 : 2; }
-
-// One of the matrices of a matmul with all that is known before its panels are multiplied.
-struct Operand {
-  const PackedMatrix* weight = nullptr;
-  int64_t num_panels = 0;
-  int64_t panel_bytes = 0;
-  Method method;
-  Spans spans;
-};
-
-void prepare_operand(const MatmulArgs& args, const PackedMatrix& weight, int64_t tiles_per_block,
-                     Operand& operand) {
-  MR_CHECK(weight.k == args.input.k, "a matrix of {} inputs times {} activations", weight.k,
-           args.input.k);
-  operand.weight = &weight;
-  operand.num_panels = weight.num_panels();
-  operand.panel_bytes = weight.panel_bytes();
-  operand.method = method_for(args, weight, tiles_per_block);
-  // One pass needs no chunks: the panel streams from memory once.
-  cut_spans(args, operand.method, tiles_per_block > 1 || operand.method.expand, operand.spans);
-}
-
-int64_t expanded_floats(const Operand& operand) {
-  if (!operand.method.expand) return 0;
-  return operand.spans.chunk * operand.method.panels * kPanelWidth;
-}
 
 // A block of tiles, and this thread's scratch.
 struct Block {
@@ -255,10 +73,11 @@ int64_t prefetch_distance(const Method& method) {
   return method.panels == 1 ? kPrefetchDistance : kPrefetchDistanceSideBySide;
 }
 
-// What pass `pass` over a chunk prefetches. One pass: as far ahead as memory is away. Several: each
-// its share of the next chunk, so that memory works all the time.
+// What the kernel prefetches in pass `pass` over a chunk. One pass: as far ahead as memory is away.
+// Several: each its share of the next chunk, so that memory works all the time, unless the loop
+// over the tiles does that.
 void set_prefetch(const Operand& operand, const Block& block, int64_t pass, TileArgs& tile) {
-  const bool streams = !operand.method.whole_chunks || block.num_tiles == 1;
+  const bool streams = !operand.method.loop_prefetches || block.num_tiles == 1;
   if (operand.method.expand || !streams) return;
   const int64_t passes = block.num_tiles;
   const int64_t step = operand.method.step_bytes;
@@ -288,14 +107,12 @@ struct NextChunk {
   int64_t panel_bytes = 0;
 };
 
-// Asks for part `part` of `parts` of it.
-void prefetch_part(const NextChunk& next, int64_t part, int64_t parts) {
-  const int64_t lines = (next.bytes + kCacheLine - 1) / kCacheLine;
+// Asks for bytes [begin, begin + size) of it, as far as it has them.
+void prefetch_part(const NextChunk& next, int64_t begin, int64_t size) {
+  const int64_t end = std::min(begin + size, next.bytes);
   for (int64_t p = 0; p < next.panels; ++p) {
     const std::byte* from = next.begin + p * next.panel_bytes;
-    for (int64_t line = lines * part / parts; line < lines * (part + 1) / parts; ++line) {
-      prefetch_level2(from + line * kCacheLine);
-    }
+    for (int64_t at = begin; at < end; at += kCacheLine) prefetch_level2(from + at);
   }
 }
 
@@ -360,11 +177,18 @@ void finish_rows(const MatmulArgs& args, const Block& block, const Finishing& wh
   }
 }
 
-// Runs `tile.spans` for all tiles of a block against the panels that `tile` points at; `finishing`:
-// null, or what ends with these spans.
+// What comes after some chunk.
+struct After {
+  NextChunk next;
+  const Finishing* finishing = nullptr;  // what ends with the chunk's tiles, or null
+};
+
+// Runs `tile.spans` for all tiles of a block against the panels that `tile` points at.
 void run_tiles(const MatmulArgs& args, const Operand& operand, const Block& block,
-               const NextChunk& next, const Finishing* finishing, TileArgs& tile) {
+               const After& after, TileArgs& tile) {
   const std::array<float*, kMaxSidePanels> block_sums = std::to_array(tile.sums);
+  // Each tile asks for its part of what comes next.
+  const int64_t part = round_up(ceil_div(after.next.bytes, block.num_tiles), kCacheLine);
   int64_t row = 0;
   for (int64_t t = 0; t < block.num_tiles; ++t) {
     const int64_t height = block.tile_rows + (t < block.tall_tiles ? 1 : 0);
@@ -373,7 +197,8 @@ void run_tiles(const MatmulArgs& args, const Operand& operand, const Block& bloc
       tile.sums[p] = block_sums[static_cast<size_t>(p)] + row * kPanelWidth;
     }
     set_prefetch(operand, block, t, tile);
-    prefetch_part(next, t, block.num_tiles);
+    prefetch_part(after.next, t * part, part);
+    const Finishing* finishing = after.finishing;
     if (finishing != nullptr) prefetch_outputs(args, block, finishing->panels, row, height);
     operand.method.tile[height](tile);
     if (finishing != nullptr) finish_rows(args, block, *finishing, row, height);
@@ -383,28 +208,21 @@ void run_tiles(const MatmulArgs& args, const Operand& operand, const Block& bloc
 }
 
 // Chunk `chunk` of panels [panel, panel + method.panels), to be read after other tiles; nothing
-// where the kernel itself asks for what comes next, and past the last panel.
+// where the kernel itself asks for it, and past the last panel.
 NextChunk next_chunk(const Operand& operand, const Block& block, int64_t panel, int chunk) {
-  if (block.num_tiles == 1 || !operand.method.whole_chunks || panel >= operand.num_panels)
-    return {};
-  const Spans& spans = operand.spans;
-  const int first = chunk == 0 ? 0 : spans.chunk_end[static_cast<size_t>(chunk - 1)];
-  const int last = spans.chunk_end[static_cast<size_t>(chunk)] - 1;
-  const int64_t steps = operand.weight->k / operand.method.inputs_per_step;
-  const int64_t begin = spans.span[static_cast<size_t>(first)].begin * operand.panel_bytes / steps;
-  const int64_t end = spans.span[static_cast<size_t>(last)].end * operand.panel_bytes / steps;
-  return {.begin = operand.weight->panel(panel) + begin,
-          .bytes = end - begin,
+  const bool prefetches = operand.method.loop_prefetches && block.num_tiles > 1;
+  if (!prefetches || panel >= operand.num_panels) return {};
+  const ChunkBytes bytes = chunk_bytes(operand, chunk);
+  return {.begin = operand.weight->panel(panel) + bytes.begin,
+          .bytes = bytes.size,
           .panels = std::min<int64_t>(operand.method.panels, operand.num_panels - panel),
           .panel_bytes = operand.panel_bytes};
 }
 
 // Multiplies panels [panel, panel + method.panels) with all tiles of a block. Past the last panel
-// the last one is computed again, into sums that nobody reads. `next` is read after that;
-// `finishing`: null, or what ends with these panels.
+// the last one is computed again, into sums that nobody reads.
 void multiply_panels(const MatmulArgs& args, const Operand& operand, const Block& block,
-                     int64_t panel, const NextChunk& next, const Finishing* finishing,
-                     float* sums) {
+                     int64_t panel, const After& after, float* sums) {
   const PackedMatrix& weight = *operand.weight;
   const Method& method = operand.method;
   const Spans& spans = operand.spans;
@@ -435,8 +253,8 @@ void multiply_panels(const MatmulArgs& args, const Operand& operand, const Block
     tile.spans = spans.span.data() + first;
     tile.num_spans = last - first;
     const bool ends = chunk + 1 == spans.num_chunks;
-    run_tiles(args, operand, block, ends ? next : next_chunk(operand, block, panel, chunk + 1),
-              ends ? finishing : nullptr, tile);
+    run_tiles(args, operand, block,
+              ends ? after : After{next_chunk(operand, block, panel, chunk + 1)}, tile);
   }
 }
 
@@ -493,16 +311,14 @@ void prefetch_start(const Operand& operand, int64_t panel) {
   }
 }
 
-// multiply_panels for all of a run. Panel `next_panel` of `next` comes after it.
+// multiply_panels for all of a run.
 void multiply_run(const MatmulArgs& args, const Operand& operand, const Block& block,
-                  PanelRange run, const Operand& next, int64_t next_panel,
-                  const Finishing* finishing, float* sums) {
+                  PanelRange run, const After& after, float* sums) {
   const int64_t side = operand.method.panels;
   for (int64_t p = run.begin; p < run.end; p += side) {
     const bool ends = p + side >= run.end;
-    const NextChunk chunk =
-        ends ? next_chunk(next, block, next_panel, 0) : next_chunk(operand, block, p + side, 0);
-    multiply_panels(args, operand, block, p, chunk, ends ? finishing : nullptr,
+    multiply_panels(args, operand, block, p,
+                    ends ? after : After{next_chunk(operand, block, p + side, 0)},
                     sums + (p - run.begin) * panel_sum_floats(args, block));
   }
 }
@@ -515,38 +331,30 @@ void run_panels(const MatmulArgs& args, const Matmul& matmul, const Block& block
   const bool two_streams = matmul.up.weight != nullptr;
   // Float tiles are finished one by one, while their sums and outputs are in the cache; int8 tiles
   // are too short for that.
-  const bool by_tiles = !waits && matmul.weight.method.whole_chunks;
+  const bool by_tiles = !waits && matmul.weight.method.finish_by_tiles;
   for (int64_t panel = begin; panel < end; panel += matmul.panels) {
     const PanelRange run{panel, std::min(panel + matmul.panels, end)};
     const Finishing finishing{run, block.sums, up_sums};
-    const Finishing* const with_tiles = by_tiles ? &finishing : nullptr;
+    const After last{next_chunk(matmul.weight, block, run.end, 0), by_tiles ? &finishing : nullptr};
     if (waits && (two_streams || panel == begin)) prefetch_start(matmul.weight, panel);
     if (two_streams) {
-      multiply_run(args, matmul.weight, block, run, matmul.up, panel, nullptr, block.sums);
+      const After gate{next_chunk(matmul.up, block, panel, 0)};
+      multiply_run(args, matmul.weight, block, run, gate, block.sums);
       if (waits) prefetch_start(matmul.up, panel);
-      multiply_run(args, matmul.up, block, run, matmul.weight, run.end, with_tiles, up_sums);
+      multiply_run(args, matmul.up, block, run, last, up_sums);
     } else {
-      multiply_run(args, matmul.weight, block, run, matmul.weight, run.end, with_tiles, block.sums);
+      multiply_run(args, matmul.weight, block, run, last, block.sums);
     }
     if (!by_tiles) finish_rows(args, block, finishing, 0, block.rows);
   }
 }
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-int64_t round_up(int64_t a, int64_t unit) { return ceil_div(a, unit) * unit; }
-
 // Tiles of a block: blocks are of nearly equal size, and what they read stays in the cache.
 int64_t tiles_per_block(const MatmulArgs& args) {
+  static const int64_t level2 = level2_cache_bytes();
   const int64_t tiles = args.input.num_tiles();
-  const int64_t row_size = std::max<int64_t>(1, packed_row_bytes(args.input.kind, args.input.k));
-  static const int64_t level2 =
-      std::clamp<int64_t>(level2_cache_bytes() >> 20, 1, kMostMiB);  // MiB
-  const int64_t cache = args.input.kind == ActivationKind::kInt8 ? 1 : level2;
-  const int64_t most_rows = cache * kMaxBlockRowsOfMiB / (args.leaves != nullptr ? 2 : 1);
-  const int64_t block_rows =
-      std::clamp(cache * kBlockBytesOfMiB / row_size, kMinBlockRows, most_rows);
-  const int64_t most_tiles = std::max<int64_t>(1, block_rows / args.input.tile_rows);
+  const int64_t rows = most_block_rows(args.input, args.leaves != nullptr, level2);
+  const int64_t most_tiles = std::max<int64_t>(1, rows / args.input.tile_rows);
   return ceil_div(tiles, ceil_div(tiles, most_tiles));
 }
 
@@ -570,6 +378,14 @@ PanelRange item_panels(const MatmulPlan& plan, int64_t panels, int64_t item) {
 }
 
 }  // namespace
+
+int64_t most_block_rows(const PackedActivations& input, bool leaves, int64_t level2_bytes) {
+  const bool int8 = input.kind == ActivationKind::kInt8;
+  const int64_t mib = int8 ? 1 : std::clamp<int64_t>(level2_bytes >> 20, 1, kMostLevel2MiB);
+  const int64_t row_size = std::max<int64_t>(1, packed_row_bytes(input.kind, input.k));
+  const int64_t most_rows = mib * kMaxBlockRowsPerMiB / (leaves ? 2 : 1);
+  return std::clamp(mib * kBlockBytesPerMiB / row_size, kMinBlockRows, most_rows);
+}
 
 ActivationKind activation_kind_for(const MatmulKernels& kernels, const PackedMatrix& weight,
                                    bool int8) {

@@ -28,7 +28,7 @@ struct MatmulArgs {
   const PackedMatrix* up = nullptr;      // kSiluMul only; same n and k, any format
   PackedActivations input;
   // Null: column-parallel, one chain over K. Else row-parallel: a chain per leaf, then the tree.
-  // The cuts are multiples of 32 for kInt8, of 2 for kBF16.
+  // The cuts are multiples of 32 for kInt8, of 2 for bf16 weights, of 32 for fp8.
   const LeafCuts* leaves = nullptr;
   float leaf_scale = 1.0f;         // with leaves: multiplies each leaf's sum before the tree
   const float* bias = nullptr;     // [n], added after the tree
@@ -55,11 +55,16 @@ struct MatmulPlan {
 };
 
 // A cut that keeps `num_threads` threads busy to the end and gives each long runs of memory.
-// Depends on shapes only, not on data; args.out, residual and input.data may still be null.
+// Depends on shapes and on the machine, not on data; args.out, residual and input.data may still be
+// null.
 MatmulPlan plan_matmul(const MatmulArgs& args, int num_threads);
 
 // Rows up to which a matmul's scratch can grow: more are cut into blocks.
 inline constexpr int64_t kMostBlockRows = 480;
+
+// Rows of a block at most, on a CPU with so many bytes of second-level cache (0: unknown); with
+// `leaves` there are more sums to a row.
+int64_t most_block_rows(const PackedActivations& input, bool leaves, int64_t level2_bytes);
 
 // A plan whose items are runs of `panels_per_item` panels, a multiple of kMaxSidePanels; quick to
 // make, for many matmuls in one step. Its scratch_bytes are 0: they are the caller's to find out.

@@ -11,7 +11,6 @@ namespace {
 
 struct Bf16Rule {
   static constexpr bool kSecondFirst = true;
-  static constexpr bool kHasMode = true;
   static constexpr unsigned kDenormalsAreZero = 0x0040;
   static constexpr unsigned kFlushToZero = 0x8000;
   unsigned saved;

@@ -59,6 +59,29 @@ TEST(ReferenceBf16Dot, IsThatOfTheInstruction) {
   }
 }
 
+// Sums about the smallest normal number.
+TEST(ReferenceBf16Dot, IsThatOfTheInstructionNextToDenormals) {
+  if (!has_bf16_class(Isa::kAvx512Vnni, detect_cpu_features()))
+    GTEST_SKIP() << "this CPU has no bf16 dot products";
+  std::mt19937 random(6);
+  for (int i = 0; i < 200000; ++i) {
+    const auto bits = static_cast<uint32_t>(random());
+    const auto half = [&](int exponent) {
+      const float mantissa = 1.0f + static_cast<float>(random() % 128) / 128.0f;
+      return f32_to_bf16(std::ldexp((random() & 1) != 0 ? mantissa : -mantissa, exponent));
+    };
+    const int small = -75 - static_cast<int>(random() % 4);
+    const Bf16Pair a{half(-75), half(small)};
+    const Bf16Pair b{half(small), half(-74)};
+    const float acc = std::bit_cast<float>((bits & 0x80000000u) | (0x00800000u + (bits & 3)));
+    const float expected = dot_of_instruction(acc, a, b);
+    const float actual = reference_bf16_dot(acc, a, b);
+    ASSERT_EQ(std::bit_cast<uint32_t>(actual), std::bit_cast<uint32_t>(expected))
+        << acc << " + " << bf16_to_f32(a.second) << " * " << bf16_to_f32(b.second) << " + "
+        << bf16_to_f32(a.first) << " * " << bf16_to_f32(b.first);
+  }
+}
+
 // One output: a chain over pairs of [begin, end).
 float chain_bf16(const uint16_t* weight, const float* x, int64_t begin, int64_t end) {
   float acc = 0;
@@ -161,10 +184,45 @@ class MatmulBf16 : public ::testing::Test {
 
 TEST_F(MatmulBf16, EqualsChainsOfTheReference) { expect_equal(1.0f); }
 
-// Denormals count as zero in the chains, and as they are in the tree.
+// Denormals count as zero in the chains, and as they are in the tree and after the matmul.
 TEST_F(MatmulBf16, EqualsChainsOfTheReferenceAmongDenormals) {
+  const unsigned mode = _mm_getcsr() & 0xffc0;  // without the flags of what has happened
   expect_equal(0x1p-124f);
   expect_equal(0x1p-127f);
+  EXPECT_EQ(_mm_getcsr() & 0xffc0, mode);
+}
+
+// The smallest normal number less a quarter of the last place of those below it.
+TEST_F(MatmulBf16, CountsWhatRoundsUpToTheSmallestNormalNumberAsZero) {
+  TestTensor tensor{WeightFormat::kBF16, 1, 2, {}};
+  const std::vector<float> x = {0x1p-75f, 0x1p-63f};
+  for (const float weight : {-0x1p-75f, 0x1p-63f}) {
+    const uint16_t half = f32_to_bf16(weight);
+    tensor.bytes.push_back(static_cast<std::byte>(half & 0xff));
+    tensor.bytes.push_back(static_cast<std::byte>(half >> 8));
+  }
+  const TestMatrix weight = pack(tensor);
+  const float expected =
+      chain_bf16(reinterpret_cast<const uint16_t*>(tensor.bytes.data()), x.data(), 0, 2);
+  for (const MatmulKernels& kernels : kernels_) {
+    EXPECT_EQ(outputs(kernels, weight, x, 1, nullptr)[0], expected) << kernels.bf16->name;
+  }
+}
+
+// What a CPU gets is one of the two, by who made it.
+TEST_F(MatmulBf16, IsChosenByTheCpu) {
+  const CpuFeatures features = detect_cpu_features();
+  if (!has_bf16_class(Isa::kAvx512Vnni, features))
+    GTEST_SKIP() << "this CPU has no bf16 dot products";
+  const MatmulKernels& kernels = matmul_kernels(Isa::kAvx512Vnni, true);
+  const ActivationKind kind = is_intel_cpu() ? ActivationKind::kBF16Wide : ActivationKind::kBF16;
+  EXPECT_EQ(kernels.bf16->activations, kind);
+  const PackedMatrix bf16 = *packed_layout(WeightFormat::kBF16, 16, 32);
+  EXPECT_EQ(activation_kind_for(kernels, bf16, true), kind);
+  const PackedMatrix f16 = *packed_layout(WeightFormat::kF16, 16, 32);
+  EXPECT_EQ(activation_kind_for(kernels, f16, true), ActivationKind::kF32);
+  EXPECT_EQ(activation_kind_for(matmul_kernels(Isa::kAvx512Vnni, false), bf16, true),
+            ActivationKind::kF32);
 }
 
 }  // namespace

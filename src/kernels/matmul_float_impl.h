@@ -40,12 +40,7 @@ void fp8_tile(const TileArgs& args) {
           }
           weight[p] = load_e4m3_over_256(panels[p] + w + 16 * i) * scale[p];
         }
-#pragma GCC unroll 16
-        for (int m = 0; m < kRows; ++m) {
-          const V16 value = set1(x[m]);
-#pragma GCC unroll 4
-          for (int p = 0; p < kPanels; ++p) acc[p][m] = fma(value, weight[p], acc[p][m]);
-        }
+        add_products<kRows, kPanels>(x, weight, acc);
       }
     }
 #pragma GCC unroll 4
@@ -155,14 +150,24 @@ MR_INLINE void interleave(const float* const* rows, int64_t k, int m, float* to)
   }
 }
 
-// By fours, so that a tile's words are written nearly in order.
+// A whole tile: 16 inputs at a time, a vector for each.
+void interleave_tile(const float* const* rows, int64_t k, int m, float* to) {
+  for (int64_t i = 0; i < k; i += 16, to += 16 * m) {
+    const int count = k - i < 16 ? static_cast<int>(k - i) : 16;
+    V16 vectors[16];
+    for (int r = 0; r < 16; ++r) vectors[r] = r < m ? load_first(rows[r] + i, count) : zero();
+    transpose16(vectors);
+    for (int j = 0; j < count; ++j) store_first(to + j * m, vectors[j], m);
+  }
+}
+
 void pack_rows_f32(const float* const* rows, int count, int64_t k, int m, std::byte* dst) {
   float* to = reinterpret_cast<float*>(dst);
   if (m == 1) {
     __builtin_memcpy(to, rows[0], static_cast<size_t>(k) * 4);
     return;
   }
-  if (count == 12) return interleave<12>(rows, k, m, to);
+  if (count == m && m >= 8) return interleave_tile(rows, k, m, to);
   int r = 0;
   for (; r + 4 <= count; r += 4) interleave<4>(rows + r, k, m, to + r);
   for (; r < count; ++r) interleave<1>(rows + r, k, m, to + r);

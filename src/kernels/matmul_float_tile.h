@@ -52,29 +52,11 @@ MR_INLINE void add_products(const float* x, const V16* weights, V16 (*acc)[kRows
 // How the class f32 takes products: in the order of the inputs, in the thread's own mode.
 struct F32Rule {
   static constexpr bool kSecondFirst = false;  // of a pair of inputs; spans are whole pairs then
-  static constexpr bool kHasMode = false;      // begin() and end() change the rounding mode
+  // Around the chains: what becomes of denormals. (The tree's additions come after it, see
+  // fma_into.)
   MR_INLINE void begin() {}
   MR_INLINE void end() {}
 };
-
-// Ends the mode that chains are computed in. They go through memory: no compiler moves that across
-// the change, so that the additions of the tree come after it.
-template <int kRows, int kPanels, class Rule>
-MR_INLINE void end_mode(const TileArgs& args, Rule& rule, V16 (*acc)[kRows]) {
-#pragma GCC unroll 4
-  for (int p = 0; p < kPanels; ++p) {
-    float* carry = args.sums[p] + args.carry_offset;
-#pragma GCC unroll 16
-    for (int m = 0; m < kRows; ++m) store(carry + m * 16, acc[p][m]);
-  }
-  rule.end();
-#pragma GCC unroll 4
-  for (int p = 0; p < kPanels; ++p) {
-    const float* carry = args.sums[p] + args.carry_offset;
-#pragma GCC unroll 16
-    for (int m = 0; m < kRows; ++m) acc[p][m] = load(carry + m * 16);
-  }
-}
 
 // Chains of fma over the inputs, as `Rule` says.
 template <class Rule, class Panel, int kRows, int kPanels>
@@ -118,7 +100,7 @@ void float_tile(const TileArgs& args) {
       for (int p = 0; p < kPanels; ++p) last[p] = Panel::one(panels[p] + w);
       add_products<kRows, kPanels>(x, last, acc);
     }
-    if constexpr (Rule::kHasMode) end_mode<kRows, kPanels>(args, rule, acc);
+    rule.end();
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) end_span<kRows>(args, p, span, acc[p]);
   }

@@ -49,7 +49,7 @@ struct TileArgs {
   // Step i from the panel's start prefetches `prefetch_bytes` bytes, from `prefetch_distance` +
   // i * `prefetch_stride` bytes after the start on. Of a single pass matmul.cc says how much of a
   // step; of several passes over a chunk each takes its share of the next chunk. Side by side
-  // panels: a whole step's bytes, `prefetch_distance` ahead.
+  // panels: a whole step's bytes, `prefetch_distance` ahead, in a single pass only.
   int64_t prefetch_distance = 0;
   int64_t prefetch_stride = 0;
   int64_t prefetch_bytes = 0;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/cpu.h"
 #include "kernels/isa.h"
@@ -258,9 +259,86 @@ TEST(Matmul, GateAndUpMayDifferInFormat) {
     problem.up = random_tensor(WeightFormat::kQ6_K, 50, 512, random);
     expect_reference_bits(problem, "mixed");
   }
-  Problem floats = plain_problem(WeightFormat::kF16, ActivationKind::kF32, 1, 50, 512, random);
-  floats.up = random_tensor(WeightFormat::kQ8_0, 50, 512, random);
-  expect_reference_bits(floats, "mixed floats");
+  // Rows of one tile, of several that are not expanded, of several blocks.
+  for (const int64_t rows : {1, 17, 270}) {
+    Problem floats = plain_problem(WeightFormat::kF16, ActivationKind::kF32, rows, 50, 512, random);
+    floats.up = random_tensor(WeightFormat::kQ8_0, 50, 512, random);
+    expect_reference_bits(floats, "mixed floats");
+    std::swap(floats.weight, *floats.up);
+    expect_reference_bits(floats, "mixed floats, turned round");
+  }
+}
+
+// Blocks of many tiles and several chunks, with all that a matmul can end with.
+TEST(Matmul, EpiloguesOfManyTiles) {
+  std::mt19937 random(11);
+  using enum WeightFormat;
+  for (const auto& [format, kind] :
+       {std::pair{kF16, ActivationKind::kF32}, std::pair{kBF16, ActivationKind::kF32},
+        std::pair{kQ8_0, ActivationKind::kF32}, std::pair{kQ8_0, ActivationKind::kInt8}}) {
+    Problem problem = plain_problem(format, kind, 270, 35, 1536, random);
+    problem.bias = random_floats(35, random);
+    problem.round = DType::kBF16;
+    Problem residual = problem;
+    residual.residual = random_floats(270 * 35, random);
+    residual.leaves = LeafCuts::of(48, 32);
+    residual.leaf_scale = 0.125f;
+    expect_reference_bits(residual, "residual");
+    problem.up = random_tensor(format, 35, 1536, random);
+    problem.up_bias = random_floats(35, random);
+    expect_reference_bits(problem, "silu");
+  }
+}
+
+TEST(Matmul, BlocksFollowTheSecondLevelCache) {
+  const auto rows = [](ActivationKind kind, int64_t k, bool leaves, int64_t kib) {
+    return most_block_rows({.kind = kind, .rows = 1, .k = k}, leaves, kib << 10);
+  };
+  for (const int64_t kib : {0, 512, 1024, 1280}) {
+    EXPECT_EQ(rows(ActivationKind::kF32, 576, false, kib), 384 * 1024 / (576 * 4));
+    EXPECT_EQ(rows(ActivationKind::kF32, 64, true, kib), 120);
+  }
+  for (const int64_t kib : {2048, 4096}) {
+    EXPECT_EQ(rows(ActivationKind::kF32, 576, false, kib), 768 * 1024 / (576 * 4));
+    EXPECT_EQ(rows(ActivationKind::kF32, 64, false, kib), kMostBlockRows);
+    EXPECT_EQ(rows(ActivationKind::kF32, 100000, false, kib), 48);
+    EXPECT_EQ(rows(ActivationKind::kInt8, 64, false, kib), 240);
+  }
+}
+
+class MatmulIsas : public testing::TestWithParam<Isa> {};
+
+INSTANTIATE_TEST_SUITE_P(Isas, MatmulIsas, testing::ValuesIn(available_isas(detect_cpu_features())),
+                         [](const auto& param) { return std::string(name_of(param.param)); });
+
+// Rows that lie anywhere, in runs that begin and end inside tiles, as row by row.
+TEST_P(MatmulIsas, PacksRowsTogetherAsOneByOne) {
+  const MatmulKernels& kernels = matmul_kernels(GetParam(), false);
+  std::mt19937 random(12);
+  for (const ActivationKind kind : {ActivationKind::kF32, ActivationKind::kInt8}) {
+    for (const int64_t k : {int64_t{32}, int64_t{96}}) {
+      for (const int64_t count : {1, 2, 5, 8, 11, 12, 13, 31}) {
+        const std::vector<float> x = random_floats(count * k, random);
+        std::vector<const float*> rows;
+        for (int64_t r = 0; r < count; ++r) rows.push_back(x.data() + (count - 1 - r) * k);
+        PackedActivations one = packed_activations(kernels, kind, count, k, nullptr);
+        PackedActivations together = one;
+        std::vector<std::byte> bytes_one(static_cast<size_t>(one.bytes()), std::byte{0x5a});
+        one.data = bytes_one.data();
+        for (size_t r = 0; r < rows.size(); ++r) {
+          pack_rows(kernels, {rows.data() + r, 1}, static_cast<int64_t>(r), one);
+        }
+        for (size_t split = 0; split <= rows.size(); ++split) {
+          std::vector<std::byte> bytes(bytes_one.size(), std::byte{0xa5});
+          together.data = bytes.data();
+          pack_rows(kernels, {rows.data(), split}, 0, together);
+          pack_rows(kernels, {rows.data() + split, rows.size() - split},
+                    static_cast<int64_t>(split), together);
+          ASSERT_EQ(bytes, bytes_one) << count << " rows, " << k << " inputs, cut at " << split;
+        }
+      }
+    }
+  }
 }
 
 // Every shape of problem that kernels tell apart, small: tile heights, blocks of tiles, chunks,

@@ -38,11 +38,11 @@ MR_INLINE void end_span(const TileArgs& args, int panel, const KSpan& span, V16*
   if (args.leaf_scale != 1.0f) {
     const V16 scale = set1(args.leaf_scale);
 #pragma GCC unroll 16
-    for (int m = 0; m < kRows; ++m) acc[m] = acc[m] * scale;
+    for (int m = 0; m < kRows; ++m) mul_into(acc[m], scale);
   }
   for (int leaf = span.ends_leaf; (leaf & 1) != 0; leaf >>= 1) {
 #pragma GCC unroll 16
-    for (int m = 0; m < kRows; ++m) acc[m] = load(sums + m * 16) + acc[m];
+    for (int m = 0; m < kRows; ++m) add_into(acc[m], load(sums + m * 16));
     sums += args.level_stride;
   }
 #pragma GCC unroll 16

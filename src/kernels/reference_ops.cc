@@ -1,6 +1,7 @@
 #include "kernels/reference_ops.h"
 
 #include <cmath>
+#include <limits>
 
 #include "base/check.h"
 
@@ -65,7 +66,16 @@ float reference_bf16_dot(float acc, Bf16Pair a, Bf16Pair b) {
     return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x;
   };
   const auto add = [&](uint16_t x, uint16_t y) {
-    acc = flushed(std::fma(flushed(bf16_to_f32(x)), flushed(bf16_to_f32(y)), flushed(acc)));
+    const float a = flushed(bf16_to_f32(x));
+    const float b = flushed(bf16_to_f32(y));
+    const float c = flushed(acc);
+    acc = flushed(std::fma(a, b, c));
+    // What would be smaller than the smallest normal number if exponents had no end counts as zero,
+    // though the nearest float is that number.
+    constexpr float kSmallest = std::numeric_limits<float>::min();
+    if (std::fabs(acc) != kSmallest) return;
+    const double rest = std::fma(double{a}, double{b}, double{c} - double{acc});
+    if (std::copysign(1.0, acc) * rest < -0x1p-151) acc = std::copysign(0.0f, acc);
   };
   add(a.second, b.second);
   add(a.first, b.first);

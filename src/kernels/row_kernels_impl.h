@@ -2,6 +2,7 @@
 // reference_ops.h is their plain form.
 #pragma once
 
+#include "kernels/attention_vec.h"
 #include "kernels/cache_rows_impl.h"
 #include "kernels/row_kernels.h"
 #include "kernels/simd_math.h"
@@ -136,38 +137,72 @@ void exp_values(const float* x, float* out, int64_t n) {
 
 // Cache write. Rows are rounded 16 elements at a time into a small buffer, then copied: keys to
 // every 16th element, values side by side.
-struct WriteTarget {
-  int64_t k_index;  // element index of the key's first element
-  int64_t v_index;
-  int head_dim;
-};
-
 template <DType kDType, typename Element>
-void write_row(const KvWriteArgs& args, const float* k, const float* v, const WriteTarget& to) {
-  Element* k_out = reinterpret_cast<Element*>(args.cache.k) + to.k_index;
-  Element* v_out = reinterpret_cast<Element*>(args.cache.v) + to.v_index;
+void write_row(const float* x, int head_dim, int stride, Element* to) {
   Element chunk[16];
-  for (int d = 0; d < to.head_dim; d += 16) {
-    const int count = to.head_dim - d < 16 ? to.head_dim - d : 16;
-    convert_chunk<kDType>(k + d, count, chunk);
-    copy_chunk(chunk, count, kKvGroup, k_out + d * kKvGroup);
-    convert_chunk<kDType>(v + d, count, chunk);
-    copy_chunk(chunk, count, 1, v_out + d);
+  for (int d = 0; d < head_dim; d += 16) {
+    const int count = head_dim - d < 16 ? head_dim - d : 16;
+    convert_chunk<kDType>(x + d, count, chunk);
+    copy_chunk(chunk, count, stride, to + d * stride);
   }
 }
 
-void write_row_int8(const KvWriteArgs& args, const float* k, const float* v, const WriteTarget& to,
-                    int64_t scale_index) {
-  const float k_scale = int8_scale(k, to.head_dim);
-  const float v_scale = int8_scale(v, to.head_dim);
-  args.cache.k_scale[scale_index] = k_scale;
-  args.cache.v_scale[scale_index] = v_scale;
-  write_int8(k, to.head_dim, k_scale, kKvGroup,
-             reinterpret_cast<int8_t*>(args.cache.k) + to.k_index);
-  write_int8(v, to.head_dim, v_scale, 1, reinterpret_cast<int8_t*>(args.cache.v) + to.v_index);
+// The keys of 16 positions that share vectors.
+template <DType kDType, typename Element>
+void write_key_group(const float* k, int64_t k_stride, int head_dim, Element* to) {
+  for (int d = 0; d < head_dim; d += 16) {
+    const int count = head_dim - d < 16 ? head_dim - d : 16;
+    V16 rows[16];
+    for (int i = 0; i < 16; ++i) rows[i] = load_first(k + i * k_stride + d, count);
+    transpose16(rows);
+    for (int j = 0; j < count; ++j) {
+      float values[16];
+      store(values, rows[j]);
+      convert_chunk<kDType>(values, 16, to + (d + j) * kKvGroup);
+    }
+  }
 }
 
-void kv_write(const KvWriteArgs& args, int64_t token_begin, int64_t token_end) {
+// Tokens from `token` on that are written together: 16 if they are those of one group of positions.
+int tokens_of_group(const KvWriteArgs& args, int64_t token, int64_t token_end) {
+  const int64_t* slots = args.slot_mapping + token;
+  if (token_end - token < kKvGroup || slots[0] % kKvGroup != 0) return 1;
+  for (int i = 1; i < kKvGroup; ++i) {
+    if (slots[i] != slots[0] + i) return 1;
+  }
+  return kKvGroup;
+}
+
+template <DType kDType, typename Element>
+void write_tokens(const KvWriteArgs& args, int64_t token_begin, int64_t token_end) {
+  const KvLayout& layout = args.cache.layout;
+  int tokens = 1;
+  for (int64_t token = token_begin; token < token_end; token += tokens) {
+    tokens = 1;
+    const int64_t slot = args.slot_mapping[token];
+    if (slot < 0) continue;
+    tokens = tokens_of_group(args, token, token_end);
+    const int64_t block = slot / layout.block_size;
+    const int offset = static_cast<int>(slot % layout.block_size);
+    for (int head = 0; head < layout.num_kv_heads; ++head) {
+      const float* k = args.k + token * args.k_stride + int64_t{head} * layout.head_dim;
+      const float* v = args.v + token * args.v_stride + int64_t{head} * layout.head_dim;
+      Element* k_to =
+          reinterpret_cast<Element*>(args.cache.k) + layout.k_element(block, head, offset, 0);
+      Element* v_to = reinterpret_cast<Element*>(args.cache.v) + layout.v_row(block, head, offset);
+      if (tokens == 1) {
+        write_row<kDType>(k, layout.head_dim, kKvGroup, k_to);
+      } else {
+        write_key_group<kDType>(k, args.k_stride, layout.head_dim, k_to);
+      }
+      for (int i = 0; i < tokens; ++i) {
+        write_row<kDType>(v + i * args.v_stride, layout.head_dim, 1, v_to + i * layout.head_dim);
+      }
+    }
+  }
+}
+
+void write_tokens_int8(const KvWriteArgs& args, int64_t token_begin, int64_t token_end) {
   const KvLayout& layout = args.cache.layout;
   for (int64_t token = token_begin; token < token_end; ++token) {
     const int64_t slot = args.slot_mapping[token];
@@ -177,23 +212,28 @@ void kv_write(const KvWriteArgs& args, int64_t token_begin, int64_t token_end) {
     for (int head = 0; head < layout.num_kv_heads; ++head) {
       const float* k = args.k + token * args.k_stride + int64_t{head} * layout.head_dim;
       const float* v = args.v + token * args.v_stride + int64_t{head} * layout.head_dim;
-      const WriteTarget to{layout.k_element(block, head, offset, 0),
-                           layout.v_row(block, head, offset), layout.head_dim};
-      switch (layout.dtype) {
-        case DType::kF16:
-          write_row<DType::kF16, uint16_t>(args, k, v, to);
-          break;
-        case DType::kBF16:
-          write_row<DType::kBF16, uint16_t>(args, k, v, to);
-          break;
-        case DType::kI8:
-          write_row_int8(args, k, v, to, layout.scale(block, head, offset));
-          break;
-        default:
-          write_row<DType::kF32, float>(args, k, v, to);
-          break;
-      }
+      const int64_t scale = layout.scale(block, head, offset);
+      args.cache.k_scale[scale] = int8_scale(k, layout.head_dim);
+      args.cache.v_scale[scale] = int8_scale(v, layout.head_dim);
+      write_int8(
+          k, layout.head_dim, args.cache.k_scale[scale], kKvGroup,
+          reinterpret_cast<int8_t*>(args.cache.k) + layout.k_element(block, head, offset, 0));
+      write_int8(v, layout.head_dim, args.cache.v_scale[scale], 1,
+                 reinterpret_cast<int8_t*>(args.cache.v) + layout.v_row(block, head, offset));
     }
+  }
+}
+
+void kv_write(const KvWriteArgs& args, int64_t token_begin, int64_t token_end) {
+  switch (args.cache.layout.dtype) {
+    case DType::kF16:
+      return write_tokens<DType::kF16, uint16_t>(args, token_begin, token_end);
+    case DType::kBF16:
+      return write_tokens<DType::kBF16, uint16_t>(args, token_begin, token_end);
+    case DType::kI8:
+      return write_tokens_int8(args, token_begin, token_end);
+    default:
+      return write_tokens<DType::kF32, float>(args, token_begin, token_end);
   }
 }
 

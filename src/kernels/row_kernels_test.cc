@@ -261,6 +261,36 @@ TEST_P(RowKernelsTest, KvWrite) {
   }
 }
 
+// Runs of tokens that fill groups of 16 positions, among others.
+TEST_P(RowKernelsTest, KvWriteOfWholeGroups) {
+  std::vector<int64_t> slots;
+  const auto add = [&slots](int64_t first, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) slots.push_back(first + i);
+  };
+  add(8, 24);   // half a group, then one
+  add(64, 31);  // one, then nearly one
+  add(-1, 1);
+  add(96, 16);
+  add(48, 8);
+  add(57, 7);  // a gap in the group
+  const auto tokens = static_cast<int64_t>(slots.size());
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
+    for (const int head_dim : {5, 64, 80}) {
+      const KvLayout layout{dtype, 32, 3, head_dim};
+      const int64_t stride = 3 * head_dim + 1;
+      const auto k = random_values(static_cast<size_t>(tokens * stride), 8);
+      const auto v = random_values(static_cast<size_t>(tokens * stride), 9);
+      TestCache expected(layout, 4);
+      TestCache actual(layout, 4);
+      KvWriteArgs args{k.data(), stride, v.data(), stride, slots.data(), expected.view};
+      reference_kv_write(args, 0, tokens);
+      args.cache = actual.view;
+      kernels().kv_write(args, 0, tokens);
+      expect_same_bytes(actual.view.k, expected.view.k, actual.bytes, "cache");
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Isas, RowKernelsTest,
                          ::testing::ValuesIn(available_isas(detect_cpu_features())),
                          [](const auto& info) { return std::string(name_of(info.param)); });

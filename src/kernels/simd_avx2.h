@@ -75,6 +75,9 @@ MR_INLINE void fma_into(V16& acc, V16 a, V16 b) { acc = fma(a, b, acc); }
 MR_INLINE V16 add(V16 a, V16 b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
 MR_INLINE V16 sub(V16 a, V16 b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
 MR_INLINE V16 mul(V16 a, V16 b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
+// acc = acc + a, and acc = acc * a.
+MR_INLINE void add_into(V16& acc, V16 a) { acc = add(acc, a); }
+MR_INLINE void mul_into(V16& acc, V16 a) { acc = mul(acc, a); }
 MR_INLINE V16 div(V16 a, V16 b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
 MR_INLINE V16 sqrt(V16 a) { return {_mm256_sqrt_ps(a.lo), _mm256_sqrt_ps(a.hi)}; }
 // a > b ? a : b in every lane: b if either is NaN, and for two zeros.

@@ -53,9 +53,16 @@ MR_INLINE V16 load_bf16(const uint16_t* p) {
 MR_INLINE V16 fma(V16 a, V16 b, V16 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 // acc = fma(a, b, acc), in acc's own register: left to itself GCC puts some sums where a factor was
 // and moves them back, one move to six products in a tile of 24 sums, and spills two of them.
-// Statements of this kind keep their order.
+// Statements of this kind keep their order, also to changes of what becomes of denormals.
 MR_INLINE void fma_into(V16& acc, V16 a, V16 b) {
   asm volatile("vfmadd231ps %2, %1, %0" : "+v"(acc.v) : "v"(a.v), "v"(b.v));
+}
+// acc = acc + a, and acc = acc * a, likewise.
+MR_INLINE void add_into(V16& acc, V16 a) {
+  asm volatile("vaddps %1, %0, %0" : "+v"(acc.v) : "vm"(a.v));
+}
+MR_INLINE void mul_into(V16& acc, V16 a) {
+  asm volatile("vmulps %1, %0, %0" : "+v"(acc.v) : "v"(a.v));
 }
 MR_INLINE V16 add(V16 a, V16 b) { return {_mm512_add_ps(a.v, b.v)}; }
 MR_INLINE V16 sub(V16 a, V16 b) { return {_mm512_sub_ps(a.v, b.v)}; }

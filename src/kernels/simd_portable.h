@@ -107,6 +107,9 @@ MR_INLINE void fma_into(V16& acc, const V16& a, const V16& b) { acc = fma(a, b, 
 MR_INLINE V16 add(V16 a, V16 b) { return {a.v + b.v}; }
 MR_INLINE V16 sub(V16 a, V16 b) { return {a.v - b.v}; }
 MR_INLINE V16 mul(V16 a, V16 b) { return {a.v * b.v}; }
+// acc = acc + a, and acc = acc * a.
+MR_INLINE void add_into(V16& acc, const V16& a) { acc = add(acc, a); }
+MR_INLINE void mul_into(V16& acc, const V16& a) { acc = mul(acc, a); }
 MR_INLINE V16 div(V16 a, V16 b) { return {a.v / b.v}; }
 MR_OUTLINE V16 sqrt(const V16& a) {
   V16 r;

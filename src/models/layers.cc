@@ -30,8 +30,8 @@ void run_embed(const EmbedStep& step, int64_t begin, int64_t end, std::byte*) {
 }
 
 // Norm (or none) of rows, then packing, tile by tile, so that the rows are still in the cache. An
-// item is a tile of packed rows: they lie interleaved, and two threads must not write to one cache
-// line.
+// item is a tile of packed rows: they lie interleaved, and threads that write to one cache line
+// wait for each other. (Tiles of a second form may be cut otherwise.)
 struct NormPackStep {
   RmsNormArgs norm;  // weight null: no norm, x is packed as it is
   const int32_t* selected;
@@ -251,7 +251,9 @@ PackedRows LayerRecorder::norm_pack(const Rows& x, const NormPack& how,
                        .forms = {},
                        .num_forms = static_cast<int>(packed.forms().size())};
   std::copy(packed.forms().begin(), packed.forms().end(), step.forms.begin());
-  scope_.program.need_scratch(kMaxTileRows * x.width * static_cast<int64_t>(sizeof(float)));
+  if (how.norm.weight != nullptr && how.keep == nullptr) {
+    scope_.program.need_scratch(kMaxTileRows * x.width * static_cast<int64_t>(sizeof(float)));
+  }
   scope_.program.add<NormPackStep>(how.norm.weight != nullptr ? "norm" : "pack",
                                    {packed.forms()[0].num_tiles(), 1}, run_norm_pack, step);
   return packed;
@@ -402,7 +404,10 @@ void LayerRecorder::rotate_and_cache(const QkvStep& step, const ModelConfig& con
                     .sin = step.table.sin,
                     .dtype = execution_.dtype};
   };
-  scope_.program.add<RotateStep>("rope and cache", {step.qkv.count(), kRowRun}, run_rotate,
+  // Many tokens: by groups of positions, whose keys share cache lines.
+  const int64_t count = step.qkv.count();
+  const int64_t run = count >= kKvGroup * 2 * execution_.num_threads ? kKvGroup : kRowRun;
+  scope_.program.add<RotateStep>("rope and cache", {count, run}, run_rotate,
                                  {.kernels = &row_kernels(execution_.isa),
                                   .q_norm = head_norm(q, step.q_norm, config.num_heads),
                                   .k_norm = head_norm(k, step.k_norm, config.num_kv_heads),

@@ -20,7 +20,7 @@ struct Execution {
   Isa isa = Isa::kPortable;
   DType dtype = DType::kF32;      // activations are rounded to it at the rounding points
   bool int8_activations = false;  // for quantised weights
-  bool bf16_class = false;        // bf16 weights and latents by bf16 dot products
+  bool bf16_class = false;        // bf16 weights and latents in the class bf16
   int num_threads = 1;
   bool recent_keys = false;  // for tests: sparse attention takes the most recent keys
 };

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Shows that the checks of this folder can fail: small trees, each with one breach, for
-# check_layers.sh; small objects, with and without an inline function, for check_isa_objects.sh.
+# check_layers.sh; small objects, with and without an inline function or prefetches, for
+# check_isa_objects.sh and check_prefetches.sh.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -68,5 +69,12 @@ expect_of 0 '^$' check_isa_objects.sh "$tree/good_avx2.cc.o"
 expect_of 1 'bad_avx512vnni.cc.o defines weak symbols.*shared\(int\)' check_isa_objects.sh \
   "$tree/good_avx2.cc.o" "$tree/bad_avx512vnni.cc.o"
 expect_of 2 'no object of an instruction set' check_isa_objects.sh plain.cc.o
+
+mkdir "$tree/prefetch"
+compile prefetch/matmul.cc.o <<<'void f(char* p) { asm("prefetcht1 %0\n prefetchw %0" : : "m"(*p)); }'
+expect_of 0 '^$' check_prefetches.sh "$tree/good_avx2.cc.o" "$tree/prefetch/matmul.cc.o"
+compile prefetch/matmul.cc.o <<<'void f(char* p) { asm("prefetcht1 %0" : : "m"(*p)); }'
+expect_of 1 'matmul.cc.o has no prefetchw' check_prefetches.sh "$tree/prefetch/matmul.cc.o"
+expect_of 2 'matmul.cc.o is not among' check_prefetches.sh "$tree/good_avx2.cc.o"
 
 [[ $failures -eq 0 ]]
