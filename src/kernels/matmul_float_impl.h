@@ -145,7 +145,7 @@ MR_INLINE void interleave(const float* const* rows, int64_t k, int m, float* to)
   const float* row[kCount];
   for (int r = 0; r < kCount; ++r) row[r] = rows[r];
   for (int64_t i = 0; i < k; ++i, to += m) {
-#pragma GCC unroll 12
+#pragma GCC unroll 4
     for (int r = 0; r < kCount; ++r) to[r] = row[r][i];
   }
 }

@@ -181,7 +181,7 @@ void write_tokens(const KvWriteArgs& args, int64_t token_begin, int64_t token_en
     tokens = 1;
     const int64_t slot = args.slot_mapping[token];
     if (slot < 0) continue;
-    tokens = tokens_of_group(args, token, token_end);
+    if constexpr (kDType != DType::kI8) tokens = tokens_of_group(args, token, token_end);
     const int64_t block = slot / layout.block_size;
     const int offset = static_cast<int>(slot % layout.block_size);
     for (int head = 0; head < layout.num_kv_heads; ++head) {
@@ -190,36 +190,22 @@ void write_tokens(const KvWriteArgs& args, int64_t token_begin, int64_t token_en
       Element* k_to =
           reinterpret_cast<Element*>(args.cache.k) + layout.k_element(block, head, offset, 0);
       Element* v_to = reinterpret_cast<Element*>(args.cache.v) + layout.v_row(block, head, offset);
-      if (tokens == 1) {
-        write_row<kDType>(k, layout.head_dim, kKvGroup, k_to);
+      if constexpr (kDType == DType::kI8) {
+        const int64_t scale = layout.scale(block, head, offset);
+        args.cache.k_scale[scale] = int8_scale(k, layout.head_dim);
+        args.cache.v_scale[scale] = int8_scale(v, layout.head_dim);
+        write_int8(k, layout.head_dim, args.cache.k_scale[scale], kKvGroup, k_to);
+        write_int8(v, layout.head_dim, args.cache.v_scale[scale], 1, v_to);
       } else {
-        write_key_group<kDType>(k, args.k_stride, layout.head_dim, k_to);
+        if (tokens == 1) {
+          write_row<kDType>(k, layout.head_dim, kKvGroup, k_to);
+        } else {
+          write_key_group<kDType>(k, args.k_stride, layout.head_dim, k_to);
+        }
+        for (int i = 0; i < tokens; ++i) {
+          write_row<kDType>(v + i * args.v_stride, layout.head_dim, 1, v_to + i * layout.head_dim);
+        }
       }
-      for (int i = 0; i < tokens; ++i) {
-        write_row<kDType>(v + i * args.v_stride, layout.head_dim, 1, v_to + i * layout.head_dim);
-      }
-    }
-  }
-}
-
-void write_tokens_int8(const KvWriteArgs& args, int64_t token_begin, int64_t token_end) {
-  const KvLayout& layout = args.cache.layout;
-  for (int64_t token = token_begin; token < token_end; ++token) {
-    const int64_t slot = args.slot_mapping[token];
-    if (slot < 0) continue;
-    const int64_t block = slot / layout.block_size;
-    const int offset = static_cast<int>(slot % layout.block_size);
-    for (int head = 0; head < layout.num_kv_heads; ++head) {
-      const float* k = args.k + token * args.k_stride + int64_t{head} * layout.head_dim;
-      const float* v = args.v + token * args.v_stride + int64_t{head} * layout.head_dim;
-      const int64_t scale = layout.scale(block, head, offset);
-      args.cache.k_scale[scale] = int8_scale(k, layout.head_dim);
-      args.cache.v_scale[scale] = int8_scale(v, layout.head_dim);
-      write_int8(
-          k, layout.head_dim, args.cache.k_scale[scale], kKvGroup,
-          reinterpret_cast<int8_t*>(args.cache.k) + layout.k_element(block, head, offset, 0));
-      write_int8(v, layout.head_dim, args.cache.v_scale[scale], 1,
-                 reinterpret_cast<int8_t*>(args.cache.v) + layout.v_row(block, head, offset));
     }
   }
 }
@@ -231,7 +217,7 @@ void kv_write(const KvWriteArgs& args, int64_t token_begin, int64_t token_end) {
     case DType::kBF16:
       return write_tokens<DType::kBF16, uint16_t>(args, token_begin, token_end);
     case DType::kI8:
-      return write_tokens_int8(args, token_begin, token_end);
+      return write_tokens<DType::kI8, int8_t>(args, token_begin, token_end);
     default:
       return write_tokens<DType::kF32, float>(args, token_begin, token_end);
   }
