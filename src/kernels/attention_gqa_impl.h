@@ -68,31 +68,29 @@ void add_full_tiles(ItemView& item, const Batch<typename CacheType<kDType>::Elem
   run.rescale = batch.rescale >> first;
   run.num_tiles = end - first;
   run.fresh = batch.tiles[first].opens_leaf;
-  run.first_entry = 0;
-  run.end_entry = 16;
+  run.num_entries = 16;
+  run.counts = nullptr;
   add_values<kDType, kRows>(run, item.nodes[item.num_nodes].acc, item.padded_dim);
 }
 
-// Adds the values of one tile, which rows see to different lengths, entries in ascending order.
+// Adds the values of one tile, which rows see to different lengths.
 template <DType kDType, int kRows>
 void add_partial_tile(ItemView& item, const typename CacheType<kDType>::Element* v,
                       int64_t v_stride, int t, const int* counts, const float* c, bool rescale,
                       bool fresh) {
-  float* acc = item.nodes[item.num_nodes].acc;
-  const float* p = item.scores + t * kRows * 16;
-  const int common = counts[0];
-  ValueRun<typename CacheType<kDType>::Element> run{
-      {v}, {v}, v_stride, p, kRows * 16, c, rescale ? 1u : 0u, 1, fresh, 0, common};
-  add_values<kDType, kRows>(run, acc, item.padded_dim);
-  run.fresh = false;
-  run.rescale = 0;
-  run.first_entry = common;
-  for (int r = 0; r < kRows; ++r) {
-    if (counts[r] == common) continue;
-    run.p = p + r * 16;
-    run.end_entry = counts[r];
-    add_values<kDType, 1>(run, acc + int64_t{r} * item.padded_dim, item.padded_dim);
-  }
+  ValueRun<typename CacheType<kDType>::Element> run;
+  run.v[0] = v;
+  run.ahead[0] = v;
+  run.v_stride = v_stride;
+  run.p = item.scores + t * kRows * 16;
+  run.p_stride = kRows * 16;
+  run.c = c;
+  run.rescale = rescale ? 1 : 0;
+  run.num_tiles = 1;
+  run.fresh = fresh;
+  run.num_entries = counts[0];
+  run.counts = counts;
+  add_values<kDType, kRows>(run, item.nodes[item.num_nodes].acc, item.padded_dim);
 }
 
 // True where l is not 0: also for NaN.
@@ -234,6 +232,8 @@ void pack_queries(const AttentionArgs& args, const AttentionItem& work, ItemView
     item.last_position[r] = sequence.num_computed + token;
   }
   float* q = item.q;
+  if constexpr (kRows >= kLeastRowsToTranspose)
+    return transpose_rows(rows, item.head_dim, kRows, q);
   for (int64_t d = 0; d < item.head_dim; ++d, q += kRows) {
     MR_UNROLL(16)
     for (int r = 0; r < kRows; ++r) q[r] = rows[r][d];

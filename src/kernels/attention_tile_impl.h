@@ -58,6 +58,17 @@ struct Tile {
   bool closes_leaf;
 };
 
+// From so many rows on, tiles are mostly in the second-level cache already; fewer wait for memory.
+inline constexpr int kManyRows = 8;
+template <int kRows>
+MR_INLINE void prefetch_tile_for(const void* p) {
+  if constexpr (kRows >= kManyRows) {
+    prefetch_level1(p);
+  } else {
+    prefetch_tile(p);
+  }
+}
+
 // scores[t][r][i] = chain over d of q[d][r] * k[t][d][i]. Asks for the tiles' values meanwhile:
 // keys and values of a tile are of one size.
 template <DType kDType, int kRows, int kTiles>
@@ -82,7 +93,7 @@ void score_tiles(const float* q, int head_dim,
       constexpr int64_t kBytes = kKvGroup * sizeof(typename Cache::Element);
       if (lane == 0 && d * kBytes % kCacheLine == 0) {
         MR_UNROLL(4)
-        for (int t = 0; t < kTiles; ++t) prefetch_tile(tiles[t].v + d * kKvGroup);
+        for (int t = 0; t < kTiles; ++t) prefetch_tile_for<kRows>(tiles[t].v + d * kKvGroup);
       }
       MR_UNROLL(16)
       for (int r = 0; r < kRows; ++r) {
@@ -131,9 +142,9 @@ struct ValueRun {
   const float* c;    // factors of the sums so far: [tiles][16]
   uint32_t rescale;  // bit t: some factor of tile t is not 1
   int num_tiles;
-  bool fresh;       // the sums so far are zero and not in memory
-  int first_entry;  // of each tile, entries [first_entry, end_entry) are added
-  int end_entry;
+  bool fresh;         // the sums so far are zero and not in memory
+  int num_entries;    // of each tile, so many entries are added for all rows
+  const int* counts;  // then, of a run's one tile, up to counts[r] (ascending) for row r; or null
 };
 
 // acc[r][j] = acc[r][j] * c[r], then a chain over the entries of p[r][i] * v[i][j], tile by tile,
@@ -162,18 +173,35 @@ void add_value_chunks(const ValueRun<typename CacheType<kDType>::Element>& run, 
     const float* p = run.p + t * run.p_stride;
     const auto* v = run.v[t] + element;
     const auto* ahead = run.ahead[t] + element;
-    for (int64_t i = run.first_entry; i < run.end_entry; ++i) {
+    for (int64_t i = 0; i < run.num_entries; ++i) {
       Wide row[kChunks];
       MR_UNROLL(4)
       for (int j = 0; j < kChunks; ++j) {
         row[j] = Cache::load(v + i * run.v_stride + j * kWide);
         // Once a cache line (where kChunks vectors begin with one).
         constexpr int kBytes = kWide * static_cast<int>(sizeof(typename Cache::Element));
-        if (j * kBytes % kCacheLine == 0) prefetch_tile(ahead + i * run.v_stride + j * kWide);
+        if (j * kBytes % kCacheLine == 0)
+          prefetch_tile_for<kRows>(ahead + i * run.v_stride + j * kWide);
       }
       MR_UNROLL(16)
       for (int r = 0; r < kRows; ++r) {
         const Wide weight = wide_set1(p[r * 16 + i]);
+        MR_UNROLL(4)
+        for (int j = 0; j < kChunks; ++j) wide_fma_into(acc[r][j], weight, row[j]);
+      }
+    }
+  }
+  if (run.counts != nullptr) {
+    for (int64_t i = run.num_entries; i < run.counts[kRows - 1]; ++i) {
+      Wide row[kChunks];
+      MR_UNROLL(4)
+      for (int j = 0; j < kChunks; ++j) {
+        row[j] = Cache::load(run.v[0] + element + i * run.v_stride + j * kWide);
+      }
+      MR_UNROLL(16)
+      for (int r = 0; r < kRows; ++r) {
+        if (i >= run.counts[r]) continue;
+        const Wide weight = wide_set1(run.p[r * 16 + i]);
         MR_UNROLL(4)
         for (int j = 0; j < kChunks; ++j) wide_fma_into(acc[r][j], weight, row[j]);
       }

@@ -107,6 +107,19 @@ MR_INLINE void transpose16(V16* rows) {
   }
 }
 
+// to[i * m + r] = rows[r][i] for rows 0 .. m - 1 <= 16 of k elements, 16 elements at a time.
+MR_INLINE void transpose_rows(const float* const* rows, int64_t k, int m, float* to) {
+  for (int64_t i = 0; i < k; i += 16, to += 16 * m) {
+    const int count = k - i < 16 ? static_cast<int>(k - i) : 16;
+    V16 vectors[16];
+    for (int r = 0; r < 16; ++r) vectors[r] = r < m ? load_first(rows[r] + i, count) : zero();
+    transpose16(vectors);
+    for (int j = 0; j < count; ++j) store_first(to + j * m, vectors[j], m);
+  }
+}
+// Fewer rows are faster element by element.
+inline constexpr int kLeastRowsToTranspose = 8;
+
 struct AddLanes {
   MR_INLINE V16 operator()(V16 a, V16 b) const { return a + b; }
 };

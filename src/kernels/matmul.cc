@@ -11,14 +11,19 @@
 namespace millrace {
 namespace {
 
-// Packed activations of a block of tiles stay in the second-level cache, and so do their sums. Of
-// each MiB of it, by trial with one (Zen 4) and two (Emerald Rapids); int8 activations gain nothing
-// by more than one.
-constexpr int64_t kBlockBytesPerMiB = 384 * 1024;
-constexpr int64_t kMaxBlockRowsPerMiB = 240;
-constexpr int64_t kMostLevel2MiB = 2;
+// What a block of tiles takes of each MiB of the second-level cache, where its packed activations
+// and their sums stay, by trial on Emerald Rapids.
+struct BlockLimits {
+  int64_t bytes_per_mib = 0;  // of activations
+  int64_t rows_per_mib = 0;
+  int64_t leaf_rows_per_mib = 0;  // where each row has the sums of a tree
+  int64_t most_mib = 0;           // more than these are no use
+};
+constexpr BlockLimits kFloatBlock{576 * 1024, 132, 132, 2};
+constexpr BlockLimits kInt8Block{384 * 1024, 240, 120, 1};
 constexpr int64_t kMinBlockRows = 48;
-static_assert(kMostLevel2MiB * kMaxBlockRowsPerMiB <= kMostBlockRows);
+static_assert(kFloatBlock.most_mib * kFloatBlock.rows_per_mib <= kMostBlockRows);
+static_assert(kInt8Block.most_mib * kInt8Block.rows_per_mib <= kMostBlockRows);
 // Bytes from what is read to what is prefetched, by trial: of one panel, and of each of several
 // side by side.
 constexpr int64_t kPrefetchDistance = 4096;
@@ -380,11 +385,11 @@ PanelRange item_panels(const MatmulPlan& plan, int64_t panels, int64_t item) {
 }  // namespace
 
 int64_t most_block_rows(const PackedActivations& input, bool leaves, int64_t level2_bytes) {
-  const bool int8 = input.kind == ActivationKind::kInt8;
-  const int64_t mib = int8 ? 1 : std::clamp<int64_t>(level2_bytes >> 20, 1, kMostLevel2MiB);
+  const BlockLimits& limits = input.kind == ActivationKind::kInt8 ? kInt8Block : kFloatBlock;
+  const int64_t mib = std::clamp<int64_t>(level2_bytes >> 20, 1, limits.most_mib);
   const int64_t row_size = std::max<int64_t>(1, packed_row_bytes(input.kind, input.k));
-  const int64_t most_rows = mib * kMaxBlockRowsPerMiB / (leaves ? 2 : 1);
-  return std::clamp(mib * kBlockBytesPerMiB / row_size, kMinBlockRows, most_rows);
+  const int64_t most_rows = mib * (leaves ? limits.leaf_rows_per_mib : limits.rows_per_mib);
+  return std::clamp(mib * limits.bytes_per_mib / row_size, kMinBlockRows, most_rows);
 }
 
 ActivationKind activation_kind_for(const MatmulKernels& kernels, const PackedMatrix& weight,

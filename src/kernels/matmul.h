@@ -60,7 +60,7 @@ struct MatmulPlan {
 MatmulPlan plan_matmul(const MatmulArgs& args, int num_threads);
 
 // Rows up to which a matmul's scratch can grow: more are cut into blocks.
-inline constexpr int64_t kMostBlockRows = 480;
+inline constexpr int64_t kMostBlockRows = 264;
 
 // Rows of a block at most, on a CPU with so many bytes of second-level cache (0: unknown); with
 // `leaves` there are more sums to a row.

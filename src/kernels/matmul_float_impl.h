@@ -150,24 +150,13 @@ MR_INLINE void interleave(const float* const* rows, int64_t k, int m, float* to)
   }
 }
 
-// A whole tile: 16 inputs at a time, a vector for each.
-void interleave_tile(const float* const* rows, int64_t k, int m, float* to) {
-  for (int64_t i = 0; i < k; i += 16, to += 16 * m) {
-    const int count = k - i < 16 ? static_cast<int>(k - i) : 16;
-    V16 vectors[16];
-    for (int r = 0; r < 16; ++r) vectors[r] = r < m ? load_first(rows[r] + i, count) : zero();
-    transpose16(vectors);
-    for (int j = 0; j < count; ++j) store_first(to + j * m, vectors[j], m);
-  }
-}
-
 void pack_rows_f32(const float* const* rows, int count, int64_t k, int m, std::byte* dst) {
   float* to = reinterpret_cast<float*>(dst);
   if (m == 1) {
     __builtin_memcpy(to, rows[0], static_cast<size_t>(k) * 4);
     return;
   }
-  if (count == m && m >= 8) return interleave_tile(rows, k, m, to);
+  if (count == m && m >= kLeastRowsToTranspose) return transpose_rows(rows, k, m, to);
   int r = 0;
   for (; r + 4 <= count; r += 4) interleave<4>(rows + r, k, m, to + r);
   for (; r < count; ++r) interleave<1>(rows + r, k, m, to + r);

@@ -295,14 +295,15 @@ TEST(Matmul, BlocksFollowTheSecondLevelCache) {
     return most_block_rows({.kind = kind, .rows = 1, .k = k}, leaves, kib << 10);
   };
   for (const int64_t kib : {0, 512, 1024, 1280}) {
-    EXPECT_EQ(rows(ActivationKind::kF32, 576, false, kib), 384 * 1024 / (576 * 4));
-    EXPECT_EQ(rows(ActivationKind::kF32, 64, true, kib), 120);
+    EXPECT_EQ(rows(ActivationKind::kF32, 1536, false, kib), 576 * 1024 / (1536 * 4));
+    EXPECT_EQ(rows(ActivationKind::kF32, 64, true, kib), 132);
   }
   for (const int64_t kib : {2048, 4096}) {
-    EXPECT_EQ(rows(ActivationKind::kF32, 576, false, kib), 768 * 1024 / (576 * 4));
+    EXPECT_EQ(rows(ActivationKind::kF32, 1536, false, kib), 1152 * 1024 / (1536 * 4));
     EXPECT_EQ(rows(ActivationKind::kF32, 64, false, kib), kMostBlockRows);
     EXPECT_EQ(rows(ActivationKind::kF32, 100000, false, kib), 48);
     EXPECT_EQ(rows(ActivationKind::kInt8, 64, false, kib), 240);
+    EXPECT_EQ(rows(ActivationKind::kInt8, 64, true, kib), 120);
   }
 }
 
