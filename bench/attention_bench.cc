@@ -110,7 +110,8 @@ class Workload {
 
 constexpr Shape kShapes[] = {{"9/3 heads of 64 (SmolLM2)", 9, 3, 64},
                              {"32/8 heads of 64 (1.2B Llama)", 32, 8, 64},
-                             {"32/8 heads of 128 (8B Llama)", 32, 8, 128}};
+                             {"32/8 heads of 128 (8B Llama)", 32, 8, 128},
+                             {"64/8 heads of 64", 64, 8, 64}};
 
 void run(const Options& options) {
   const double peak = fma_peak(options);

@@ -15,6 +15,11 @@
 namespace millrace {
 namespace {
 
+// Where a prompt has so many queries, other items have just read the same tiles; larger tiles would
+// not leave the first-level cache room for a batch of them.
+constexpr int kLeastQueriesNear = 32;
+constexpr int64_t kMostTileBytesNear = 2048;
+
 // A subtree's m and l (lane r: row r) and acc [rows][padded head_dim].
 struct Node {
   float m[16];
@@ -29,6 +34,7 @@ struct ItemView {
   int rows = 0;
   int head_dim = 0;
   int padded_dim = 0;
+  bool near = false;                      // its tiles are in the second-level cache already
   int64_t last_position[kAttentionRows];  // the last position that row r sees
   float* q = nullptr;                     // [head_dim][kRows]
   float* scores = nullptr;                // [kAttentionTiles][kRows][16]
@@ -61,6 +67,7 @@ void add_full_tiles(ItemView& item, const Batch<typename CacheType<kDType>::Elem
     run.v[t - first] = batch.tiles[t].v;
     run.ahead[t - first] = t < next.num_tiles ? next.tiles[t].k : batch.tiles[t].v;
   }
+  run.near = item.near;
   run.v_stride = item.head_dim;
   run.p = item.scores + first * kRows * 16;
   run.p_stride = kRows * 16;
@@ -68,8 +75,6 @@ void add_full_tiles(ItemView& item, const Batch<typename CacheType<kDType>::Elem
   run.rescale = batch.rescale >> first;
   run.num_tiles = end - first;
   run.fresh = batch.tiles[first].opens_leaf;
-  run.num_entries = 16;
-  run.counts = nullptr;
   add_values<kDType, kRows>(run, item.nodes[item.num_nodes].acc, item.padded_dim);
 }
 
@@ -88,7 +93,6 @@ void add_partial_tile(ItemView& item, const typename CacheType<kDType>::Element*
   run.rescale = rescale ? 1 : 0;
   run.num_tiles = 1;
   run.fresh = fresh;
-  run.num_entries = counts[0];
   run.counts = counts;
   add_values<kDType, kRows>(run, item.nodes[item.num_nodes].acc, item.padded_dim);
 }
@@ -232,11 +236,13 @@ void pack_queries(const AttentionArgs& args, const AttentionItem& work, ItemView
     item.last_position[r] = sequence.num_computed + token;
   }
   float* q = item.q;
-  if constexpr (kRows >= kLeastRowsToTranspose)
-    return transpose_rows(rows, item.head_dim, kRows, q);
-  for (int64_t d = 0; d < item.head_dim; ++d, q += kRows) {
-    MR_UNROLL(16)
-    for (int r = 0; r < kRows; ++r) q[r] = rows[r][d];
+  if constexpr (kRows >= kLeastRowsToTranspose) {
+    transpose_rows(rows, item.head_dim, kRows, q);
+  } else {
+    for (int64_t d = 0; d < item.head_dim; ++d, q += kRows) {
+      MR_UNROLL(16)
+      for (int r = 0; r < kRows; ++r) q[r] = rows[r][d];
+    }
   }
 }
 
@@ -341,8 +347,7 @@ void softmax_batch(const AttentionArgs& args, ItemView& item,
 template <DType kDType, int kRows>
 void add_odd_tile(ItemView& item, const Batch<typename CacheType<kDType>::Element, kRows>& batch,
                   int t) {
-  int most = 0;
-  for (int r = 0; r < kRows; ++r) most = batch.counts[t][r] > most ? batch.counts[t][r] : most;
+  const int most = batch.counts[t][kRows - 1];
   for (int i = 0; i < most; ++i) {
     for (int d = 0; d < item.head_dim; ++d) {
       item.values[i * item.padded_dim + d] =
@@ -404,7 +409,8 @@ void run_rows(const AttentionArgs& args, const AttentionItem& work, ItemView& it
     ItemBatch& batch = batches[turn];
     ItemBatch& next = batches[turn ^ 1];
     collect(next);
-    score_batch<kDType, kRows>(item.q, item.head_dim, batch.tiles, batch.num_tiles, item.scores);
+    score_batch<kDType, kRows>(item.q, item.head_dim, batch.tiles, batch.num_tiles, item.near,
+                               item.scores);
     softmax_batch<kDType, kRows>(args, item, batch);
     add_batch_values<kDType, kRows>(item, batch, next);
   }
@@ -428,9 +434,12 @@ void run_typed(const AttentionArgs& args, const AttentionItem& work, ItemView& i
 }
 
 void run_item(const AttentionArgs& args, const AttentionItem& work, std::byte* scratch) {
-  ItemView item = lay_out(args.cache.layout.head_dim, scratch);
+  const KvLayout& layout = args.cache.layout;
+  ItemView item = lay_out(layout.head_dim, scratch);
   item.rows = work.num_tokens * work.num_heads;
-  switch (args.cache.layout.dtype) {
+  item.near = args.sequences[work.sequence].query_len >= kLeastQueriesNear &&
+              int64_t{layout.head_dim} * kKvGroup * size_of(layout.dtype) <= kMostTileBytesNear;
+  switch (layout.dtype) {
     case DType::kF16:
       run_typed<DType::kF16>(args, work, item);
       break;

@@ -94,7 +94,7 @@ TEST_P(AttentionGqaTest, RunsTheBuildThatWasAskedFor) {
 }
 
 TEST_P(AttentionGqaTest, HeadSizesGroupsAndCacheTypes) {
-  for (const int head_dim : {5, 16, 32, 64, 80, 128}) {
+  for (const int head_dim : {5, 16, 24, 32, 64, 80, 128}) {
     for (const int group : {1, 3, 4, 7}) {
       for (const DType cache : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
         const AttentionCase c{.head_dim = head_dim,
@@ -145,6 +145,32 @@ TEST_P(AttentionGqaTest, LargeScoresMoveTheMaximum) {
   const AttentionCase c{
       .head_dim = 32, .num_kv_heads = 1, .group = 3, .lengths = {{700, 4}}, .magnitude = 40.0f};
   expect_reference(c, {{4, 3, 1}, {2, 3, 4}, {1, 1, 16}});
+}
+
+// What later tokens of a prompt have in the cache is nothing to earlier ones, whatever it is.
+TEST_P(AttentionGqaTest, LaterPositionsChangeNothing) {
+  for (const DType cache : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
+    for (const auto& [head_dim, group] :
+         {std::pair{64, 1}, std::pair{64, 3}, std::pair{16, 8}, std::pair{5, 4}}) {
+      AttentionFixture fixture({.head_dim = head_dim,
+                                .num_kv_heads = 1,
+                                .group = group,
+                                .cache_dtype = cache,
+                                .lengths = {{0, 40}}});
+      const std::vector<float> expected = reference_output(fixture);
+      for (const int position : {37, 33, 31, 18, 17, 16, 10, 3, 1}) {
+        fixture.poison(position);
+        std::fill(fixture.out.begin(), fixture.out.end(), -7.0f);
+        run_cut(kernels(), fixture, 12 / group, group, 1);
+        const auto seen = static_cast<std::ptrdiff_t>(position * fixture.args.out_stride);
+        ASSERT_EQ(first_difference({fixture.out.begin(), fixture.out.begin() + seen},
+                                   {expected.begin(), expected.begin() + seen}),
+                  -1)
+            << kernels().name << " head_dim " << head_dim << " group " << group << " cache "
+            << name_of(cache) << ", NaN from position " << position << " on";
+      }
+    }
+  }
 }
 
 // Chunks of one prompt give what the whole prompt gives.

@@ -63,6 +63,20 @@ class AttentionFixture {
     args.sequences = sequences.data();
   }
 
+  // Writes NaN over the keys and values of the first sequence from `position` on.
+  void poison(int64_t position) {
+    const KvLayout& layout = cache.layout;
+    const int64_t width = int64_t{layout.num_kv_heads} * layout.head_dim;
+    const std::vector<float> nan(static_cast<size_t>(width), NAN);
+    const AttentionSequence& sequence = sequences[0];
+    for (int64_t p = position; p < sequence.num_computed + sequence.query_len; ++p) {
+      const int64_t slot =
+          int64_t{sequence.block_table[p / layout.block_size]} * layout.block_size +
+          p % layout.block_size;
+      reference_kv_write({nan.data(), width, nan.data(), width, &slot, cache}, 0, 1);
+    }
+  }
+
   KvLayerView cache;
   std::vector<AttentionSequence> sequences;
   std::vector<float> q;

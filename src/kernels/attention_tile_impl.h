@@ -58,11 +58,10 @@ struct Tile {
   bool closes_leaf;
 };
 
-// From so many rows on, tiles are mostly in the second-level cache already; fewer wait for memory.
-inline constexpr int kManyRows = 8;
-template <int kRows>
-MR_INLINE void prefetch_tile_for(const void* p) {
-  if constexpr (kRows >= kManyRows) {
+// Asks for a cache line of a tile; `near`: one that is in the second-level cache already, so that
+// it can be had in the first.
+MR_INLINE void prefetch_tile(const void* p, bool near) {
+  if (near) {
     prefetch_level1(p);
   } else {
     prefetch_tile(p);
@@ -73,7 +72,7 @@ MR_INLINE void prefetch_tile_for(const void* p) {
 // keys and values of a tile are of one size.
 template <DType kDType, int kRows, int kTiles>
 void score_tiles(const float* q, int head_dim,
-                 const Tile<typename CacheType<kDType>::Element>* tiles, float* scores) {
+                 const Tile<typename CacheType<kDType>::Element>* tiles, bool near, float* scores) {
   using Cache = CacheType<kDType>;
   for (int lane = 0; lane < 16; lane += kWide) {
     Wide acc[kRows][kTiles];
@@ -93,7 +92,7 @@ void score_tiles(const float* q, int head_dim,
       constexpr int64_t kBytes = kKvGroup * sizeof(typename Cache::Element);
       if (lane == 0 && d * kBytes % kCacheLine == 0) {
         MR_UNROLL(4)
-        for (int t = 0; t < kTiles; ++t) prefetch_tile_for<kRows>(tiles[t].v + d * kKvGroup);
+        for (int t = 0; t < kTiles; ++t) prefetch_tile(tiles[t].v + d * kKvGroup, near);
       }
       MR_UNROLL(16)
       for (int r = 0; r < kRows; ++r) {
@@ -112,47 +111,71 @@ void score_tiles(const float* q, int head_dim,
 
 template <DType kDType, int kRows>
 void score_batch(const float* q, int head_dim,
-                 const Tile<typename CacheType<kDType>::Element>* tiles, int num_tiles,
+                 const Tile<typename CacheType<kDType>::Element>* tiles, int num_tiles, bool near,
                  float* scores) {
   constexpr int kWidth = register_tiles<kRows>();
   int t = 0;
   if constexpr (kWidth >= 4) {
     for (; t + 4 <= num_tiles; t += 4) {
-      score_tiles<kDType, kRows, 4>(q, head_dim, tiles + t, scores + t * kRows * 16);
+      score_tiles<kDType, kRows, 4>(q, head_dim, tiles + t, near, scores + t * kRows * 16);
     }
   }
   if constexpr (kWidth >= 2) {
     for (; t + 2 <= num_tiles; t += 2) {
-      score_tiles<kDType, kRows, 2>(q, head_dim, tiles + t, scores + t * kRows * 16);
+      score_tiles<kDType, kRows, 2>(q, head_dim, tiles + t, near, scores + t * kRows * 16);
     }
   }
   for (; t < num_tiles; ++t) {
-    score_tiles<kDType, kRows, 1>(q, head_dim, tiles + t, scores + t * kRows * 16);
+    score_tiles<kDType, kRows, 1>(q, head_dim, tiles + t, near, scores + t * kRows * 16);
   }
 }
 
 // A run of tiles of one leaf whose values are added in one go, so that sums stay in registers.
 template <typename Element>
 struct ValueRun {
-  const Element* v[kAttentionTiles];      // [16][v_stride]
-  const Element* ahead[kAttentionTiles];  // memory of the same size that is needed soon
-  int64_t v_stride;
-  const float* p;  // weights: [tiles][p_stride], a row's 16 side by side
-  int64_t p_stride;
-  const float* c;    // factors of the sums so far: [tiles][16]
-  uint32_t rescale;  // bit t: some factor of tile t is not 1
-  int num_tiles;
-  bool fresh;         // the sums so far are zero and not in memory
-  int num_entries;    // of each tile, so many entries are added for all rows
-  const int* counts;  // then, of a run's one tile, up to counts[r] (ascending) for row r; or null
+  const Element* v[kAttentionTiles] = {};      // [16][v_stride]
+  const Element* ahead[kAttentionTiles] = {};  // memory of the same size that is needed soon
+  bool near = false;                           // where it is, see prefetch_tile
+  int64_t v_stride = 0;
+  const float* p = nullptr;  // weights: [tiles][p_stride], a row's 16 side by side
+  int64_t p_stride = 0;
+  const float* c = nullptr;  // factors of the sums so far: [tiles][16]
+  uint32_t rescale = 0;      // bit t: some factor of tile t is not 1
+  int num_tiles = 0;
+  bool fresh = false;  // the sums so far are zero and not in memory
+  // Entries of a tile that are added: all, or, in a run of one tile, the first counts[r] for row r,
+  // ascending.
+  const int* counts = nullptr;
 };
 
-// acc[r][j] = acc[r][j] * c[r], then a chain over the entries of p[r][i] * v[i][j], tile by tile,
-// for kChunks vectors of elements from `element`.
+// Adds entries from counts[0] on of a run's one tile, for the rows that see them.
+template <DType kDType, int kRows, int kChunks>
+MR_INLINE void add_tail_entries(const ValueRun<typename CacheType<kDType>::Element>& run,
+                                int64_t element, Wide (*acc)[kChunks]) {
+  const int* counts = run.counts;
+  for (int64_t i = counts[0]; i < counts[kRows - 1]; ++i) {
+    Wide row[kChunks];
+    MR_UNROLL(4)
+    for (int j = 0; j < kChunks; ++j) {
+      row[j] = CacheType<kDType>::load(run.v[0] + element + i * run.v_stride + j * kWide);
+    }
+    MR_UNROLL(16)
+    for (int r = 1; r < kRows; ++r) {
+      if (i >= counts[r]) continue;
+      const Wide weight = wide_set1(run.p[r * 16 + i]);
+      MR_UNROLL(4)
+      for (int j = 0; j < kChunks; ++j) wide_fma_into(acc[r][j], weight, row[j]);
+    }
+  }
+}
+
+// acc[r][j] = acc[r][j] * c[r], then a chain over the row's entries of p[r][i] * v[i][j], tile by
+// tile, for kChunks vectors of elements from `element`.
 template <DType kDType, int kRows, int kChunks>
 void add_value_chunks(const ValueRun<typename CacheType<kDType>::Element>& run, int64_t element,
                       float* acc_rows, int64_t acc_stride) {
   using Cache = CacheType<kDType>;
+  const int64_t num_entries = run.counts != nullptr ? run.counts[0] : 16;
   Wide acc[kRows][kChunks];
   MR_UNROLL(16)
   for (int r = 0; r < kRows; ++r) {
@@ -173,15 +196,16 @@ void add_value_chunks(const ValueRun<typename CacheType<kDType>::Element>& run, 
     const float* p = run.p + t * run.p_stride;
     const auto* v = run.v[t] + element;
     const auto* ahead = run.ahead[t] + element;
-    for (int64_t i = 0; i < run.num_entries; ++i) {
+    for (int64_t i = 0; i < num_entries; ++i) {
       Wide row[kChunks];
       MR_UNROLL(4)
       for (int j = 0; j < kChunks; ++j) {
         row[j] = Cache::load(v + i * run.v_stride + j * kWide);
         // Once a cache line (where kChunks vectors begin with one).
         constexpr int kBytes = kWide * static_cast<int>(sizeof(typename Cache::Element));
-        if (j * kBytes % kCacheLine == 0)
-          prefetch_tile_for<kRows>(ahead + i * run.v_stride + j * kWide);
+        if (j * kBytes % kCacheLine == 0) {
+          prefetch_tile(ahead + i * run.v_stride + j * kWide, run.near);
+        }
       }
       MR_UNROLL(16)
       for (int r = 0; r < kRows; ++r) {
@@ -191,21 +215,8 @@ void add_value_chunks(const ValueRun<typename CacheType<kDType>::Element>& run, 
       }
     }
   }
-  if (run.counts != nullptr) {
-    for (int64_t i = run.num_entries; i < run.counts[kRows - 1]; ++i) {
-      Wide row[kChunks];
-      MR_UNROLL(4)
-      for (int j = 0; j < kChunks; ++j) {
-        row[j] = Cache::load(run.v[0] + element + i * run.v_stride + j * kWide);
-      }
-      MR_UNROLL(16)
-      for (int r = 0; r < kRows; ++r) {
-        if (i >= run.counts[r]) continue;
-        const Wide weight = wide_set1(run.p[r * 16 + i]);
-        MR_UNROLL(4)
-        for (int j = 0; j < kChunks; ++j) wide_fma_into(acc[r][j], weight, row[j]);
-      }
-    }
+  if constexpr (kRows > 1) {
+    if (run.counts != nullptr) add_tail_entries<kDType, kRows, kChunks>(run, element, acc);
   }
   MR_UNROLL(16)
   for (int r = 0; r < kRows; ++r) {
@@ -253,8 +264,8 @@ MR_INLINE float cache_value(const typename CacheType<kDType>::Element* p) {
 }
 
 // Softmax is made in three passes over a batch, so that its tiles, which follow from each other
-// only through the running maximum, overlap. First: scales and masks the scores of a tile in place;
-// lane r of the result is row r's largest.
+// only through the running maximum, overlap. First: scales and masks the scores of a tile in
+// place; lane r of the result is row r's largest.
 template <bool kScaled, int kRows>
 MR_INLINE V16 scale_scores(float scale, const float* k_scale, const int* counts, float* scores) {
   V16 s[kRows];

@@ -213,13 +213,22 @@ TEST_P(GroupedMatmulTest, ScratchIsThatOfTheFormatThatTakesMost) {
 
 TEST_P(GroupedMatmulTest, ScratchIsEnoughForAnyNumberOfRows) {
   const Matrices weights(1);
-  const GroupedMatmulArgs grouped = args(weights, 1);
-  const int64_t scratch = grouped_matmul_scratch_bytes(grouped);
-  MatmulArgs matmul = grouped.shared;
-  matmul.weight = grouped.weights;
-  for (int64_t rows = 1; rows <= 2 * kMostBlockRows + 1; ++rows) {
-    matmul.input.rows = rows;
-    ASSERT_LE(plan_matmul(matmul, 2).scratch_bytes, scratch) << rows << " rows";
+  GroupedMatmulArgs grouped = args(weights, 1);
+  const LeafCuts leaves = LeafCuts::of(kInputs / 32, 32);
+  for (const LeafCuts* cuts : {static_cast<const LeafCuts*>(nullptr), &leaves}) {
+    for (const Epilogue epilogue : {Epilogue::kStore, Epilogue::kSiluMul}) {
+      grouped.shared.leaves = cuts;
+      grouped.shared.epilogue = epilogue;
+      grouped.ups = epilogue == Epilogue::kSiluMul ? grouped.weights : nullptr;
+      const int64_t scratch = grouped_matmul_scratch_bytes(grouped);
+      MatmulArgs matmul = grouped.shared;
+      matmul.weight = grouped.weights;
+      matmul.up = grouped.ups;
+      for (int64_t rows = 1; rows <= 2 * kMostBlockRows + 1; ++rows) {
+        matmul.input.rows = rows;
+        ASSERT_LE(plan_matmul(matmul, 2).scratch_bytes, scratch) << rows << " rows";
+      }
+    }
   }
 }
 

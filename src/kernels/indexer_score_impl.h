@@ -6,9 +6,9 @@
 // query's codes where the dot product takes codes + 128 as they are stored; all of it is exact.
 #pragma once
 
-#include "kernels/attention_vec.h"
 #include "kernels/cache_rows_impl.h"
 #include "kernels/indexer_layout.h"
+#include "kernels/simd_rows.h"
 
 namespace millrace {
 namespace {

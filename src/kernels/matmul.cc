@@ -11,19 +11,30 @@
 namespace millrace {
 namespace {
 
-// What a block of tiles takes of each MiB of the second-level cache, where its packed activations
-// and their sums stay, by trial on Emerald Rapids.
+// What a block of tiles takes of the second-level cache, where its packed activations and their
+// sums stay: of each MiB bytes of activations, and rows. Float blocks by trial on Emerald Rapids (2
+// MiB; not tried with 1): 264 rows are 22 tiles of 12, so that a prompt of 512 has two blocks; int8
+// blocks on Zen 4 (1 MiB), and a second MiB gains nothing.
 struct BlockLimits {
-  int64_t bytes_per_mib = 0;  // of activations
+  int64_t bytes_per_mib = 0;
   int64_t rows_per_mib = 0;
   int64_t leaf_rows_per_mib = 0;  // where each row has the sums of a tree
-  int64_t most_mib = 0;           // more than these are no use
+  int64_t most_level2_mib = 0;
+
+  constexpr bool fit(int64_t most_rows) const {
+    return leaf_rows_per_mib <= rows_per_mib && most_level2_mib * rows_per_mib <= most_rows;
+  }
 };
-constexpr BlockLimits kFloatBlock{576 * 1024, 132, 132, 2};
-constexpr BlockLimits kInt8Block{384 * 1024, 240, 120, 1};
+constexpr BlockLimits kFloatBlock{.bytes_per_mib = 576 * 1024,
+                                  .rows_per_mib = 132,
+                                  .leaf_rows_per_mib = 132,
+                                  .most_level2_mib = 2};
+constexpr BlockLimits kInt8Block{.bytes_per_mib = 384 * 1024,
+                                 .rows_per_mib = 240,
+                                 .leaf_rows_per_mib = 120,
+                                 .most_level2_mib = 1};
+static_assert(kFloatBlock.fit(kMostBlockRows) && kInt8Block.fit(kMostBlockRows));
 constexpr int64_t kMinBlockRows = 48;
-static_assert(kFloatBlock.most_mib * kFloatBlock.rows_per_mib <= kMostBlockRows);
-static_assert(kInt8Block.most_mib * kInt8Block.rows_per_mib <= kMostBlockRows);
 // Bytes from what is read to what is prefetched, by trial: of one panel, and of each of several
 // side by side.
 constexpr int64_t kPrefetchDistance = 4096;
@@ -385,11 +396,16 @@ PanelRange item_panels(const MatmulPlan& plan, int64_t panels, int64_t item) {
 }  // namespace
 
 int64_t most_block_rows(const PackedActivations& input, bool leaves, int64_t level2_bytes) {
+  constexpr int64_t kMiB = 1 << 20;
   const BlockLimits& limits = input.kind == ActivationKind::kInt8 ? kInt8Block : kFloatBlock;
-  const int64_t mib = std::clamp<int64_t>(level2_bytes >> 20, 1, limits.most_mib);
+  // A smaller cache has its share of the bytes; rows are few enough for it.
+  const int64_t cache =
+      level2_bytes > 0 ? std::min(level2_bytes, limits.most_level2_mib * kMiB) : kMiB;
   const int64_t row_size = std::max<int64_t>(1, packed_row_bytes(input.kind, input.k));
-  const int64_t most_rows = mib * (leaves ? limits.leaf_rows_per_mib : limits.rows_per_mib);
-  return std::clamp(mib * limits.bytes_per_mib / row_size, kMinBlockRows, most_rows);
+  const int64_t most_rows = std::max<int64_t>(1, cache / kMiB) *
+                            (leaves ? limits.leaf_rows_per_mib : limits.rows_per_mib);
+  const int64_t rows = cache / 1024 * limits.bytes_per_mib / 1024 / row_size;
+  return std::clamp(rows, kMinBlockRows, most_rows);
 }
 
 ActivationKind activation_kind_for(const MatmulKernels& kernels, const PackedMatrix& weight,

@@ -62,8 +62,8 @@ MatmulPlan plan_matmul(const MatmulArgs& args, int num_threads);
 // Rows up to which a matmul's scratch can grow: more are cut into blocks.
 inline constexpr int64_t kMostBlockRows = 264;
 
-// Rows of a block at most, on a CPU with so many bytes of second-level cache (0: unknown); with
-// `leaves` there are more sums to a row.
+// Rows of a block at most, on a CPU with so many bytes of second-level cache (0: unknown). Blocks
+// of int8 activations are smaller with `leaves`: there are more sums to a row.
 int64_t most_block_rows(const PackedActivations& input, bool leaves, int64_t level2_bytes);
 
 // A plan whose items are runs of `panels_per_item` panels, a multiple of kMaxSidePanels; quick to

@@ -2,8 +2,8 @@
 // weights, epilogues), compiled once per instruction set by matmul_float_<isa>.cc.
 #pragma once
 
-#include "kernels/attention_vec.h"
 #include "kernels/matmul_float_tile.h"
+#include "kernels/simd_rows.h"
 
 namespace millrace {
 namespace {

@@ -18,6 +18,9 @@
 namespace millrace {
 namespace {
 
+// More rows than a block has.
+constexpr int64_t kTwoBlocks = kMostBlockRows + 6;
+
 constexpr WeightFormat kAllFormats[] = {
     WeightFormat::kF32,  WeightFormat::kF16,  WeightFormat::kBF16, WeightFormat::kQ8_0,
     WeightFormat::kQ4_0, WeightFormat::kQ4_1, WeightFormat::kQ5_0, WeightFormat::kQ5_1,
@@ -196,7 +199,7 @@ TEST_P(MatmulFormats, SeveralBlocksAndChunks) {
   std::mt19937 random(3);
   for (const ActivationKind kind : kinds_of(GetParam())) {
     const int64_t k = is_quantized(GetParam()) ? 1536 : 1500;
-    Problem problem = plain_problem(GetParam(), kind, 270, 35, k, random);
+    Problem problem = plain_problem(GetParam(), kind, kTwoBlocks, 35, k, random);
     expect_reference_bits(problem, "blocks");
     problem.leaves = LeafCuts::of(k / 2 / 32 + 1, 32);
     problem.leaves->cut[kNumLeaves] = k;
@@ -260,7 +263,7 @@ TEST(Matmul, GateAndUpMayDifferInFormat) {
     expect_reference_bits(problem, "mixed");
   }
   // Rows of one tile, of several that are not expanded, of several blocks.
-  for (const int64_t rows : {1, 17, 270}) {
+  for (const int64_t rows : {int64_t{1}, int64_t{17}, kTwoBlocks}) {
     Problem floats = plain_problem(WeightFormat::kF16, ActivationKind::kF32, rows, 50, 512, random);
     floats.up = random_tensor(WeightFormat::kQ8_0, 50, 512, random);
     expect_reference_bits(floats, "mixed floats");
@@ -276,11 +279,11 @@ TEST(Matmul, EpiloguesOfManyTiles) {
   for (const auto& [format, kind] :
        {std::pair{kF16, ActivationKind::kF32}, std::pair{kBF16, ActivationKind::kF32},
         std::pair{kQ8_0, ActivationKind::kF32}, std::pair{kQ8_0, ActivationKind::kInt8}}) {
-    Problem problem = plain_problem(format, kind, 270, 35, 1536, random);
+    Problem problem = plain_problem(format, kind, kTwoBlocks, 35, 1536, random);
     problem.bias = random_floats(35, random);
     problem.round = DType::kBF16;
     Problem residual = problem;
-    residual.residual = random_floats(270 * 35, random);
+    residual.residual = random_floats(kTwoBlocks * 35, random);
     residual.leaves = LeafCuts::of(48, 32);
     residual.leaf_scale = 0.125f;
     expect_reference_bits(residual, "residual");
@@ -291,19 +294,37 @@ TEST(Matmul, EpiloguesOfManyTiles) {
 }
 
 TEST(Matmul, BlocksFollowTheSecondLevelCache) {
-  const auto rows = [](ActivationKind kind, int64_t k, bool leaves, int64_t kib) {
-    return most_block_rows({.kind = kind, .rows = 1, .k = k}, leaves, kib << 10);
+  using enum ActivationKind;
+  struct Case {
+    ActivationKind kind;
+    int64_t k;
+    bool leaves;
+    int64_t kib;  // of the cache; 0: unknown
+    int64_t rows;
   };
-  for (const int64_t kib : {0, 512, 1024, 1280}) {
-    EXPECT_EQ(rows(ActivationKind::kF32, 1536, false, kib), 576 * 1024 / (1536 * 4));
-    EXPECT_EQ(rows(ActivationKind::kF32, 64, true, kib), 132);
-  }
-  for (const int64_t kib : {2048, 4096}) {
-    EXPECT_EQ(rows(ActivationKind::kF32, 1536, false, kib), 1152 * 1024 / (1536 * 4));
-    EXPECT_EQ(rows(ActivationKind::kF32, 64, false, kib), kMostBlockRows);
-    EXPECT_EQ(rows(ActivationKind::kF32, 100000, false, kib), 48);
-    EXPECT_EQ(rows(ActivationKind::kInt8, 64, false, kib), 240);
-    EXPECT_EQ(rows(ActivationKind::kInt8, 64, true, kib), 120);
+  const Case cases[] = {
+      // By the bytes of activations.
+      {kF32, 1536, false, 512, 288 * 1024 / (1536 * 4)},
+      {kF32, 1536, false, 0, 576 * 1024 / (1536 * 4)},
+      {kF32, 1536, false, 1024, 576 * 1024 / (1536 * 4)},
+      {kF32, 1536, true, 2048, 1152 * 1024 / (1536 * 4)},
+      {kBF16Wide, 1536, false, 4096, 1152 * 1024 / (1536 * 4)},
+      {kBF16, 5632, false, 2048, 1152 * 1024 / (5632 * 2)},
+      // By the rows, whose sums count, too.
+      {kF32, 64, false, 0, 132},
+      {kF32, 64, true, 1280, 132},
+      {kF32, 64, false, 2048, kMostBlockRows},
+      {kF32, 64, true, 4096, kMostBlockRows},
+      {kInt8, 64, false, 1024, 240},
+      {kInt8, 64, false, 4096, 240},
+      {kInt8, 64, true, 4096, 120},
+      // The least.
+      {kF32, 100000, false, 2048, 48},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(most_block_rows({.kind = c.kind, .rows = 1, .k = c.k}, c.leaves, c.kib << 10), c.rows)
+        << "kind " << static_cast<int>(c.kind) << ", k " << c.k << ", leaves " << c.leaves << ", "
+        << c.kib << " KiB";
   }
 }
 
@@ -317,7 +338,8 @@ TEST_P(MatmulIsas, PacksRowsTogetherAsOneByOne) {
   const MatmulKernels& kernels = matmul_kernels(GetParam(), false);
   std::mt19937 random(12);
   for (const ActivationKind kind : {ActivationKind::kF32, ActivationKind::kInt8}) {
-    for (const int64_t k : {int64_t{32}, int64_t{96}}) {
+    for (const int64_t k : {1, 17, 32, 70, 96}) {
+      if (kind == ActivationKind::kInt8 && k % 32 != 0) continue;
       for (const int64_t count : {1, 2, 5, 8, 11, 12, 13, 31}) {
         const std::vector<float> x = random_floats(count * k, random);
         std::vector<const float*> rows;
@@ -350,7 +372,7 @@ void expect_reference_bits_of(
     expect_reference_bits(make(rows, 37, 224), "plain");
   }
   for (const int64_t n : {1, 16, 80}) expect_reference_bits(make(1, n, 32), "odd shape");
-  Problem problem = make(270, 35, 1536);
+  Problem problem = make(kTwoBlocks, 35, 1536);
   expect_reference_bits(problem, "blocks");
   for (const int64_t rows : {1, 14, 60}) {
     problem = make(rows, 33, 768);

@@ -2,10 +2,9 @@
 // reference_ops.h is their plain form.
 #pragma once
 
-#include "kernels/attention_vec.h"
 #include "kernels/cache_rows_impl.h"
 #include "kernels/row_kernels.h"
-#include "kernels/simd_math.h"
+#include "kernels/simd_rows.h"
 
 namespace millrace {
 namespace {
