@@ -1,4 +1,4 @@
-// Where the axes that ranks may share are cut into sixteen leaves (numerics.md, "Leaves and
+// Where the axes that ranks may share are cut into sixteen leaves (docs/numerics.md, "Leaves and
 // shards").
 #pragma once
 

@@ -3,7 +3,7 @@
 // step() is one forward for all sequences that the scheduler chose; the caller loops. Between two
 // steps requests may be added and aborted. What a request answers depends on its prompt, its
 // parameters and its seed, and not on what else is in the batch, the limits or the pool
-// (numerics.md). Not thread-safe: one thread at a time.
+// (docs/numerics.md). Not thread-safe: one thread at a time.
 #pragma once
 
 #include <cstdint>

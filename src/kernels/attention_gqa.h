@@ -1,9 +1,10 @@
 // Grouped-query attention over the paged cache: decode, prefill and chunked prefill in one kernel.
 //
-// The arithmetic is numerics.md's "Attention"; reference_attention.h is its plain form. The work is
-// cut into items: a tile of query rows of one kv head, over an aligned range of the 16 leaves. An
-// item over all leaves writes its output rows; a narrower one leaves the roots of its subtree in
-// the workspace, and a merge finishes the same tree. How the work is cut never changes a bit.
+// The arithmetic is docs/numerics.md's "Attention"; reference_attention.h is its plain form. The
+// work is cut into items: a tile of query rows of one kv head, over an aligned range of the 16
+// leaves. An item over all leaves writes its output rows; a narrower one leaves the roots of its
+// subtree in the workspace, and a merge finishes the same tree. How the work is cut never changes a
+// bit.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // Absorbed multi-head latent attention over the paged cache, dense or over selected positions:
-// decode, prefill and chunked prefill in one kernel (numerics.md, "Attention").
+// decode, prefill and chunked prefill in one kernel (docs/numerics.md, "Attention").
 //
 // All heads share a cached row (latent, then rope key); W_UK has been absorbed into the query, and
 // W_UV comes after. 16 heads are the lanes of a vector; a tile of 16 entries of a leaf's list is

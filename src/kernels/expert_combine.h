@@ -1,5 +1,5 @@
 // The end of a mixture of experts: the weighted sum of a token's expert outputs, the shared expert,
-// the residual (numerics.md, "Experts").
+// the residual (docs/numerics.md, "Experts").
 #pragma once
 
 #include <cstdint>

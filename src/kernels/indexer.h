@@ -1,5 +1,5 @@
 // The indexer of DeepSeek Sparse Attention: scores of all visible keys, fused with the choice of
-// the k best (numerics.md, "Attention", Indexer; DeepSeek-V3.2, section 2.1).
+// the k best (docs/numerics.md, "Attention", Indexer; DeepSeek-V3.2, section 2.1).
 //
 //   f32, bf16 keys:  score = chain over heads h ascending: fma(w_h, relu((q_h . k) * D^-0.5), acc),
 //                    q_h . k a chain over elements ascending

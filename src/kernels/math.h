@@ -1,8 +1,8 @@
 // Our own elementary functions: the same bits on every machine and in every vector width.
 //
-// Made of fma, multiply, add, divide and bit operations only (numerics.md, "Ground rules"), because
-// libm's results differ from version to version. simd_math.h has the same functions over vectors,
-// equal bit by bit. The double functions are for tables (RoPE), never for inner loops.
+// Made of fma, multiply, add, divide and bit operations only (docs/numerics.md, "Ground rules"),
+// because libm's results differ from version to version. simd_math.h has the same functions over
+// vectors, equal bit by bit. The double functions are for tables (RoPE), never for inner loops.
 #pragma once
 
 namespace millrace {

@@ -1,5 +1,5 @@
 // Matrix multiplication: packed activations times a packed weight matrix, with bias, rounding and
-// the step that follows it fused (numerics.md, "Matmul").
+// the step that follows it fused (docs/numerics.md, "Matmul").
 //
 // A matmul is cut into items that any threads may run in any order; the bits do not depend on who
 // runs what, on the number of rows, nor on the instruction set:

@@ -1,4 +1,4 @@
-// Scalar reference of attention (numerics.md, "Attention"): plain loops, one row at a time.
+// Scalar reference of attention (docs/numerics.md, "Attention"): plain loops, one row at a time.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// The plain form of matmul.h: numerics.md, "Matmul", in scalar loops over checkpoint rows. Slow.
-// The judge of every kernel, layout and instruction set, byte for byte.
+// The plain form of matmul.h: docs/numerics.md, "Matmul", in scalar loops over checkpoint rows.
+// Slow. The judge of every kernel, layout and instruction set, byte for byte.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Scalar reference of absorbed latent attention and of its cache write (numerics.md, "Attention"):
-// plain loops, one head at a time.
+// Scalar reference of absorbed latent attention and of its cache write (docs/numerics.md,
+// "Attention"): plain loops, one head at a time.
 #pragma once
 
 #include <vector>

@@ -8,7 +8,7 @@
 //
 // Ties go to the lower id; -0 = +0, NaN = -inf in every comparison. The sum over the chosen is a
 // chain in ascending id. All in fp32.
-// Sources: DeepSeek-V3, section 2.1.2; the reference's routing in goldens' notes.
+// Sources: DeepSeek-V3, section 2.1.2; docs/numerics.md, "Experts".
 #pragma once
 
 #include <cstdint>

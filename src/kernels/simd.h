@@ -7,7 +7,7 @@
 // intrinsics and headers of plain types: an inline function that is compiled twice with different
 // instruction sets may be merged by the linker, and then the wrong one runs.
 //
-// Not for sums over lanes: write those out, in the order that numerics.md gives.
+// Not for sums over lanes: write those out, in the order that docs/numerics.md gives.
 #pragma once
 
 #include <cstdint>

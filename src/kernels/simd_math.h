@@ -48,7 +48,7 @@ MR_INLINE V16 round_to(DType dtype, V16 x) {
   return x;
 }
 
-// The sum of the 16 lanes by the tree of numerics.md.
+// The sum of the 16 lanes by the tree of docs/numerics.md.
 MR_INLINE float tree16(V16 x) {
   float level[16];
   store(level, x);

@@ -83,8 +83,8 @@ struct MaxLanes {
   MR_INLINE V16 operator()(V16 a, V16 b) const { return max(a, b); }
 };
 
-// Reduces the 16 lanes of each of kRows <= 16 rows by the tree of numerics.md: lane r of the result
-// is row r's. Lanes from kRows on hold anything.
+// Reduces the 16 lanes of each of kRows <= 16 rows by the tree of docs/numerics.md: lane r of the
+// result is row r's. Lanes from kRows on hold anything.
 template <int kRows, typename Op>
 MR_INLINE V16 reduce_rows(const V16* rows, Op op) {
   V16 level[16];

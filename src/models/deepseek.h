@@ -17,7 +17,7 @@ namespace millrace {
 // the others (DeepSeek-V3 and V3.2 technical reports; GLM-5). Owns its weights.
 //
 // With float16 activations the residual stream is carried divided by routed_scaling_factor, so that
-// it does not overflow (numerics.md, "f16 overflow protection").
+// it does not overflow (docs/numerics.md, "f16 overflow protection").
 class DeepseekModel final : public Model {
  public:
   DeepseekModel(const ModelConfig& config, const Execution& execution, ModelWeights weights);

@@ -1,4 +1,4 @@
-// The sixteen-leaf rule: how an axis that ranks may share is cut (numerics.md, "Leaves and
+// The sixteen-leaf rule: how an axis that ranks may share is cut (docs/numerics.md, "Leaves and
 // shards").
 #pragma once
 
