@@ -350,10 +350,12 @@ def parse_arguments():
                         help="make the environment and the model files, and end")
     parser.add_argument("--rows", nargs="+", choices=names, default=names, metavar="ROW",
                         help="some of: " + ", ".join(names))
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=5,
+                        help="runs of each program in each row; deep rows have fewer (default: 5)")
+    parser.add_argument("--threads", type=int, default=2, help="of both programs (default: 2)")
     parser.add_argument("--json", type=Path, help="also write everything measured to this file")
-    parser.add_argument("--millrace", type=Path, default=peer_setup.ROOT / "build" / "millrace")
+    parser.add_argument("--millrace", type=Path, default=peer_setup.ROOT / "build" / "millrace",
+                        help="the program (default: build/millrace)")
     parser.add_argument("--peer-only", action="store_true", help="measure only llama.cpp")
     parser.add_argument("--models", type=Path, default=peer_setup.bench_models_folder(),
                         help="the folder of the other model files (default: %(default)s)")
@@ -365,6 +367,7 @@ def parse_arguments():
 
 
 def setup(arguments):
+    peer_setup.find_smollm2()  # the other files are made of it; to build the peer takes long
     if not (arguments.venv / "bin" / "python").exists():
         peer_setup.make_venv(arguments.venv)
     make_models(arguments, {*make_bench_models.NAMES, *make_glm_dsa.NAMES})

@@ -5,22 +5,25 @@
 
 Two curves of a model with GLM-5.2's attention shapes and little else (shapes/glm-5.2-attention, random
 weights): time of one decoded token, split into indexer, attention, experts and the rest; time of a prompt
-of 512 tokens. And the memory that 1,000 tokens of context take. Writes OUT/decode.svg, OUT/prefill.svg and
-OUT/curves.json, and prints the tables of docs/sparse-attention.md. Takes about 10 minutes, most of it to
-fill the cache; nothing else should run meanwhile.
+of 512 tokens. Writes OUT/decode.svg, OUT/prefill.svg and OUT/curves.json, and prints these tables of
+docs/sparse-attention.md; what the context takes in memory is said by `millrace inspect`. Takes about 10
+minutes, most of it to fill the cache; nothing else should run meanwhile.
+Exit codes: 0 measured, 1 millrace failed or a file could not be written, 2 wrong usage, 3 no program.
 """
 
 import argparse
 import json
 import subprocess
-import sys
 from pathlib import Path
+
+import peer_setup
 
 HERE = Path(__file__).resolve().parent
 SHAPE = HERE / "shapes" / "glm-5.2-attention"
 DECODE_STEPS = 32
 PROMPT = 512
 INDEX_TOPK = 2048
+DEPTHS = (0, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 LAYERS = 2
 # What scores all keys; the merge is besides, one a token, on one thread.
 SCORING = ("pack index queries", "indexer")
@@ -39,9 +42,10 @@ def measure(program, depths, threads):
     command = [str(program), "bench", str(SHAPE), "--load-format", "dummy", "--json", "--profile",
                "-p", str(PROMPT), "-n", str(DECODE_STEPS), "-t", str(threads), "-r", "3",
                "-d", ",".join(map(str, depths))]
-    run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if run.returncode != 0:
-        sys.exit(f"cost_curves.py: {' '.join(command)} ended with {run.returncode}")
+        lines = run.stderr.strip().splitlines() or ["no message"]
+        raise RuntimeError(f"{' '.join(command)} ended with {run.returncode}: {lines[-1]}")
     return json.loads(run.stdout)
 
 
@@ -58,9 +62,10 @@ def point(row):
     scoring_seconds = sum(step["seconds"] for step in scoring)
     scoring_rate = (sum(step["multiply_adds"] for step in scoring) / scoring_seconds
                     if scoring_seconds else 0)
+    peak = row["peak_multiply_adds"]  # None where the instruction set has no int8 dot products
     return {"depth": row["n_depth"], "ms": whole,
             **{part: whole * part_seconds / total for part, part_seconds in seconds.items()},
-            "indexer_int8_share": scoring_rate / row["peak_multiply_adds"]}
+            "indexer_int8_share": scoring_rate / peak if peak else None}
 
 
 def svg(points, title, path):
@@ -107,34 +112,54 @@ def table(points):
     print("| history | ms | indexer | attention | experts | rest | indexer, of int8 peak |")
     print("|---:|---:|---:|---:|---:|---:|---:|")
     for p in points:
-        share = f"{p['indexer_int8_share'] * 100:.0f}%" if p["depth"] >= INDEX_TOPK else "-"
+        share = p["indexer_int8_share"] if p["depth"] >= INDEX_TOPK else None
+        share = "-" if share is None else f"{share * 100:.0f}%"
         print(f"| {p['depth']:,} | {p['ms']:.2f} | {p['indexer']:.2f} | {p['attention']:.2f} | "
               f"{p['experts']:.2f} | {p['rest']:.2f} | {share} |")
     print()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--millrace", type=Path, default=HERE.parent / "build" / "millrace")
-    parser.add_argument("--most", type=int, default=131072, help="longest history of decode")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=HERE.parent / "docs" / "sparse-attention")
-    options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    depths = [d for d in (0, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072) if d <= options.most]
-    rows = measure(options.millrace, depths, options.threads)
+def report(rows, options):
     decode = [point(row) for row in rows if row["n_gen"]]
     prefill = [point(row) for row in rows if row["n_prompt"]]
+    print("Decode, one token:\n")
+    table(decode)
+    print(f"Prefill of {PROMPT} tokens:\n")
+    table(prefill)
+    options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "curves.json").write_text(
         json.dumps({"decode": decode, "prefill": prefill}, indent=1) + "\n")
     svg(decode, f"One decoded token, {LAYERS} layers, {options.threads} threads",
         options.out / "decode.svg")
     svg(prefill, f"A prompt of {PROMPT} tokens, {LAYERS} layers, {options.threads} threads",
         options.out / "prefill.svg")
-    print("Decode, one token:\n")
-    table(decode)
-    print(f"Prefill of {PROMPT} tokens:\n")
-    table(prefill)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--millrace", type=Path, default=peer_setup.ROOT / "build" / "millrace",
+                        help="the program (default: build/millrace)")
+    parser.add_argument("--most", type=int, default=DEPTHS[-1],
+                        help="longest history, of decode and of prefill: at least 1024 (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=2, help="of the program (default: 2)")
+    parser.add_argument("--out", type=Path, default=peer_setup.ROOT / "docs" / "sparse-attention",
+                        help="the folder of the files (default: docs/sparse-attention)")
+    options = parser.parse_args()
+    if options.most < DEPTHS[1]:
+        parser.error(f"--most is at least {DEPTHS[1]}: a curve has two points")
+    if options.threads < 1:
+        parser.error("--threads is at least 1")
+    return options
+
+
+def main():
+    options = parse_arguments()
+    peer_setup.find_millrace(options.millrace)
+    try:
+        rows = measure(options.millrace, [d for d in DEPTHS if d <= options.most], options.threads)
+        report(rows, options)
+    except (RuntimeError, OSError) as error:
+        peer_setup.fail(str(error))
 
 
 if __name__ == "__main__":

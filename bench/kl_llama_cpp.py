@@ -111,10 +111,12 @@ def print_table(results, ratio, model):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--model", type=Path, help="a SmolLM2 GGUF (default: the one of ./dev setup)")
-    parser.add_argument("--millrace", type=Path, default=peer_setup.ROOT / "build" / "millrace")
+    parser.add_argument("--millrace", type=Path, default=peer_setup.ROOT / "build" / "millrace",
+                        help="the program (default: build/millrace)")
     parser.add_argument("--goldens", type=Path,
-                        default=peer_setup.ROOT / "tests" / "data" / "golden" / "smollm2.json")
-    parser.add_argument("--threads", type=int, default=2)
+                        default=peer_setup.ROOT / "tests" / "data" / "golden" / "smollm2.json",
+                        help="the texts (default: tests/data/golden/smollm2.json)")
+    parser.add_argument("--threads", type=int, default=2, help="of both programs (default: 2)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     peer_setup.add_venv_option(parser)
     arguments = parser.parse_args()

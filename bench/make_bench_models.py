@@ -200,8 +200,8 @@ def main():
     missing = [name for name in arguments.only if not model_file(name, arguments.out).exists()]
     if not missing:
         return
-    peer_setup.run_inside_venv(arguments.venv)
     source = arguments.smollm2 or peer_setup.find_smollm2()
+    peer_setup.run_inside_venv(arguments.venv)
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in missing:
         peer_setup.say(f"writing {model_file(name, arguments.out)}")

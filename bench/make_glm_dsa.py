@@ -163,8 +163,8 @@ def main():
     missing = {heads: file for heads, file in files.items() if not file.exists()}
     if not missing:
         return
-    peer_setup.run_inside_venv(arguments.venv)
     source = arguments.smollm2 or peer_setup.find_smollm2()
+    peer_setup.run_inside_venv(arguments.venv)
     arguments.out.mkdir(parents=True, exist_ok=True)
     for heads, file in missing.items():
         peer_setup.say(f"writing {file}")

@@ -5,6 +5,7 @@ The scripts beside this one run under any Python 3.9 or newer without packages. 
 millrace/peer of the cache folder (XDG_CACHE_HOME, or ~/.cache). Nothing is installed elsewhere.
 """
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -55,6 +56,8 @@ def make_venv(venv):
     for tool in ("cmake", "g++"):
         if shutil.which(tool) is None:
             fail(f"the peer is built from source and needs {tool}; ./dev setup installs it", EXIT_MISSING)
+    if importlib.util.find_spec("ensurepip") is None:  # else half an environment would be left
+        fail("this Python cannot make environments; on Debian: apt-get install python3-venv", EXIT_MISSING)
     say(f"making {venv}")
     environment = dict(os.environ, CMAKE_ARGS=PEER_CMAKE_ARGS,
                        CMAKE_BUILD_PARALLEL_LEVEL=str(os.cpu_count() or 1))
@@ -98,7 +101,7 @@ def bench_models_folder():
 
 
 def find_millrace(path):
-    if not os.access(path, os.X_OK):
+    if not (path.is_file() and os.access(path, os.X_OK)):
         fail(f"no program at {path}; ./dev build makes it, --millrace names another", EXIT_MISSING)
     return path
 

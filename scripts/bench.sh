@@ -9,7 +9,7 @@ cmd_bench() {
 Usage: ./dev bench [ARGS...]
        ./dev bench compare [ARGS...]
 
-Measures build/millrace on the default model; ARGS are those of millrace bench (-p, -n, -d, -b, -t).
+Measures build/millrace on the default model; ARGS are those of millrace bench (-p, -n, -d, -b, -r, -t).
 Options without a model go to $MODEL_NAME.
   compare   alternates runs of Millrace and of llama.cpp on the same files and prints the ratios;
             the first time it builds llama.cpp and makes the files (15 minutes, 3 GB in the cache

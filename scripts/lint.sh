@@ -21,7 +21,8 @@ Usage: ./dev format [--check]
 
 Formats all C++ files of src/, tests/ and bench/ as .clang-format says.
   --check   changes nothing; names the files that differ
-Exit codes: 0 done or all in form, 1 with --check: some file differs, 2 wrong usage.
+Exit codes: 0 done or all in form, 1 with --check: some file differs, 2 wrong usage,
+3 clang-format could not be installed.
 HELP
       return
       ;;

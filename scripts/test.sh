@@ -46,7 +46,7 @@ test cases.
   --sanitize=address,undefined   all tests, built with these sanitizers in build-asan
   --sanitize=thread              the tests of the layers that run threads, in build-tsan
   --filter REGEX                 only test programs whose name matches (base, kernels, layers, ...)
-  --nightly                      fuzz for a minute per target, not only the saved corpus
+  --nightly                      fuzz for a minute per target after the saved corpus, not for 2 s
 Exit codes: 0 all passed, 1 a test or the build failed, 2 wrong usage, 3 could not set up.
 HELP
 }

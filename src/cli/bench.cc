@@ -106,6 +106,14 @@ Result<> size_for_tests(const std::vector<BenchTest>& tests, EngineConfig& confi
   return validate(config);
 }
 
+// A folder's name, or a file's without its extension.
+std::string model_name(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (!fs::is_directory(path)) return fs::path(path).stem().string();
+  const fs::path folder = fs::weakly_canonical(path);
+  return folder.filename().string();
+}
+
 // What the table says of the model; the format decides which peak the prompts are compared with.
 Result<BenchModel> describe(const LoadedModel& model, const EngineConfig& engine) {
   BenchModel described;
@@ -122,8 +130,7 @@ Result<BenchModel> describe(const LoadedModel& model, const EngineConfig& engine
                          [](const auto& a, const auto& b) { return a.second < b.second; });
     if (most != parameters.end()) described.format = most->first;
   }
-  described.name =
-      fmt::format("{} {}", std::filesystem::path(model.path).stem().string(), described.format);
+  described.name = fmt::format("{} {}", model_name(model.path), described.format);
   described.bytes = model.weight_bytes;
   described.parameters = model.num_parameters;
   return described;
@@ -199,8 +206,8 @@ Result<int> run_bench(const BenchFlags& flags) {
   const std::vector<BenchTest> tests = tests_of(flags);
   if (tests.empty()) return fail("nothing to measure: -p and -n are 0");
   MR_ASSIGN(const std::string path, resolve_model_path(flags.model, model_search_dirs()));
-  MR_ASSIGN(const int64_t context, context_of(path, config));
-  MR_TRY(check_tests(tests, context, config));
+  MR_ASSIGN(const ModelLimits limits, limits_of(path, config));
+  MR_TRY(check_tests(tests, limits.context, config));
   MR_TRY(size_for_tests(tests, config));
 
   InterruptScope interrupts;
@@ -262,7 +269,10 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<BenchFlags>();
   command->add_option("MODEL", flags->model, "Path or name of a model")->capture_default_str();
   const auto add_list = [&](const char* name, auto& values, const char* help) {
-    command->add_option(name, values, help)->delimiter(',')->capture_default_str();
+    command->add_option(name, values, help)
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->capture_default_str();
   };
   add_list("-p,--n-prompt", flags->prompts, "Prompt lengths, 0: no such test");
   add_list("-n,--n-gen", flags->generated, "Decode steps, 0: no such test");

@@ -11,12 +11,17 @@ Result<EngineConfig> EngineFlags::parse(Purpose purpose) const {
   MR_ASSIGN(engine.kv_cache_dtype, parse_kv_cache_dtype_option(kv_cache_dtype));
   MR_ASSIGN(engine.indexer_dtype, parse_indexer_dtype_option(indexer_dtype));
   MR_ASSIGN(engine.load_format, parse_load_format(load_format));
-  const auto format = parse_weight_format(dummy_format);
-  if (!format) {
-    return fail("--dummy-format: found \"{}\", expected a weight format such as Q8_0, Q4_0, BF16",
-                dummy_format);
+  if (!dummy_format.empty()) {
+    if (engine.load_format != LoadFormat::kDummy) {
+      return fail("--dummy-format {} needs --load-format dummy", dummy_format);
+    }
+    const auto format = parse_weight_format(dummy_format);
+    if (!format) {
+      return fail("--dummy-format: found \"{}\", expected a weight format such as Q8_0, Q4_0, BF16",
+                  dummy_format);
+    }
+    engine.dummy_format = *format;
   }
-  engine.dummy_format = *format;
   MR_ASSIGN(engine.activation_quantization, parse_activation_quantization(activation_quantization));
   MR_ASSIGN(engine.numeric_class, parse_numeric_class(numeric_class));
   engine.max_model_len = max_model_len;
@@ -45,15 +50,16 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
   add("--threads,-t", flags.threads, "Threads; 0: the CPUs of this process");
   add("--dtype", flags.dtype, "Type of activations: auto (float32), float32, bfloat16, float16");
   add("--kv-cache-dtype", flags.kv_cache_dtype,
-      "Type of cached keys and values: auto, f32, f16, bf16, int8");
+      "Type of cached keys and values: auto (f16), f32, f16, bf16, int8");
   add("--indexer-dtype", flags.indexer_dtype,
       "Type of cached index keys of sparse attention: auto (int8), f32, bf16, int8");
   add("--load-format", flags.load_format,
       "auto, or dummy: random weights of the model's configuration, none are read");
   add("--dummy-format", flags.dummy_format,
-      "Format of the matrices of dummy weights: Q8_0, Q4_0, BF16 and the other formats of GGUF");
+      "Format of the matrices of dummy weights: Q8_0 (default), F32, F16, BF16, Q4_0, Q4_1, Q5_0, "
+      "Q5_1, Q4_K, Q5_K, Q6_K");
   add("--activation-quantization", flags.activation_quantization,
-      "Activations of 4- to 8-bit weights: auto, none (exact), int8");
+      "Activations of 4- to 8-bit weights: auto (int8), none (exact), int8");
   add("--numeric-class", flags.numeric_class,
       "f32, or bf16: bf16 weights and bf16 latent caches by bf16 dot products (AVX-512 BF16)");
   add("--max-model-len", flags.max_model_len,
@@ -61,7 +67,7 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
   add("--max-num-batched-tokens", flags.max_num_batched_tokens,
       "Tokens of one step: longer prompts are computed in chunks");
   add("--max-num-seqs", flags.max_num_seqs, "Sequences of one step");
-  add("--block-size", flags.block_size, "Positions of a cache block; 16, 32, ...");
+  add("--block-size", flags.block_size, "Positions of a cache block: 16 (default), 32, ...");
   add("--num-blocks", flags.num_blocks, "Blocks of the cache");
   add("--kv-cache-memory", flags.kv_cache_memory, "Memory of the cache, for example 2G");
 }

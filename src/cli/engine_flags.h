@@ -17,7 +17,7 @@ struct EngineFlags {
   std::string kv_cache_dtype = "auto";
   std::string indexer_dtype = "auto";
   std::string load_format = "auto";
-  std::string dummy_format = "Q8_0";
+  std::string dummy_format;  // empty: Q8_0
   std::string activation_quantization = "auto";
   std::string numeric_class = "f32";
   std::optional<int64_t> max_model_len;

@@ -59,10 +59,6 @@ struct EvalPlan {
 // How answers are sampled: the likeliest token, whatever the model recommends for chats, so that
 // the same model gives the same accuracy each time; the flags change that.
 Result<SamplingParams> sampling_of(const EvalFlags& flags, EvalTask task) {
-  if (flags.sampling.n != 1) {
-    return fail("--n {}: each question has one answer; expected 1", flags.sampling.n);
-  }
-  if (flags.sampling.logprobs) return fail("--logprobs: eval reports none; millrace run does");
   SamplingParams greedy;
   greedy.temperature = 0;
   MR_ASSIGN(SamplingParams params, flags.sampling.apply_to(greedy));
@@ -70,7 +66,7 @@ Result<SamplingParams> sampling_of(const EvalFlags& flags, EvalTask task) {
   for (std::string& stop : eval_stops(task, !flags.no_chat_template)) {
     params.stop.push_back(std::move(stop));
   }
-  MR_TRY(validate(params, INT32_MAX));
+  MR_TRY(validate(params, std::nullopt));
   return params;
 }
 
@@ -197,6 +193,7 @@ Result<int> evaluate(const EvalFlags& flags) {
       flags.engine.num_seqs_for(std::min<int64_t>(config.max_num_seqs, questions));
   MR_ASSIGN(std::ofstream out, open_output(flags));
   MR_ASSIGN(const auto session, Session::open(flags.model, config));
+  MR_TRY(validate(plan.params, session->model().config.vocab_size));
   EvalReport report;
   report.model = session->model().path;
   report.file = flags.file;
@@ -245,6 +242,10 @@ void add_eval_command(CLI::App& app, int& exit_code) {
       "JSONL file to write: prompt, answer and verdict of each question, as soon as "
       "it is answered; \"line\" is where it stands in FILE");
   add_sampling_flags(*command, flags->sampling);
+  // Each question has one answer, and only that is judged.
+  for (const char* name : {"--n", "--logprobs"}) {
+    command->remove_option(command->get_option(name));
+  }
   command->get_option("--temperature")
       ->description("0, the default: always the likeliest token, whatever the model recommends");
   command->get_option("--max-tokens")

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/engine_flags.h"
+#include "cli/interrupt.h"
 #include "cli/model_context.h"
 #include "cli/output.h"
 #include "io/model_path.h"
@@ -161,6 +162,18 @@ Result<> check_output(const std::string& output, const std::string& input,
   return fail("--output {}: is a file that this run reads; choose another name", output);
 }
 
+// Error: a token is none of the model's.
+Result<> check_ids(const Prompts& prompts, const std::string& path, int64_t vocab_size) {
+  for (const auto& [number, ids] : prompts) {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] >= 0 && ids[i] < vocab_size) continue;
+      return fail("{}: ids_{}[{}] is {}; the vocabulary has 0 to {}", path, number, i, ids[i],
+                  vocab_size - 1);
+    }
+  }
+  return {};
+}
+
 Result<> run_forward(const ForwardFlags& flags) {
   MR_ASSIGN(EngineConfig engine, flags.engine.parse(Purpose::kForward));
   MR_ASSIGN(const DumpChoice dump, parse_dump(flags.dump));
@@ -178,8 +191,9 @@ Result<> run_forward(const ForwardFlags& flags) {
   for (const auto& [number, ids] : numbered) prompts.push_back(ids);
   MR_ASSIGN(const std::string path, resolve_model_path(flags.model, model_search_dirs()));
   MR_TRY(check_output(flags.output, flags.input, path));
-  MR_ASSIGN(const int64_t context, context_of(path, engine));
-  MR_TRY(check_lengths(numbered, flags.greedy, context));
+  MR_ASSIGN(const ModelLimits limits, limits_of(path, engine));
+  MR_TRY(check_ids(numbered, flags.input, limits.vocab_size));
+  MR_TRY(check_lengths(numbered, flags.greedy, limits.context));
   MR_TRY(size_for_prompts(flags, prompts, engine));
 
   ProgressBar progress;
@@ -187,12 +201,14 @@ Result<> run_forward(const ForwardFlags& flags) {
   if (dump.topk && !model.config.indexer) {
     log::warning("{}: not a sparse model, so --dump topk adds nothing", path);
   }
+  InterruptScope interrupts;
   MR_ASSIGN(const auto results, run_batch_forward(*model.runner, prompts,
                                                   {.num_greedy = flags.greedy,
                                                    .chunk = flags.chunk,
                                                    .one_by_one = flags.batch == "1",
                                                    .capture_hidden = dump.hidden,
-                                                   .capture_topk = dump.topk},
+                                                   .capture_topk = dump.topk,
+                                                   .stopped = InterruptScope::interrupted},
                                                   progress));
   SafetensorsWriter writer;
   size_t index = 0;
@@ -204,7 +220,7 @@ Result<> run_forward(const ForwardFlags& flags) {
     add_results(writer, number, results[index++], model.config.vocab_size,
                 model.config.hidden_size);
   }
-  return writer.write(flags.output);
+  return writer.write(flags.output, InterruptScope::interrupted);
 }
 
 }  // namespace
@@ -225,6 +241,17 @@ void add_forward_command(CLI::App& app, int& exit_code) {
                       "Tokens of a prompt per step; 0: as many as a step takes");
   command->add_option("--batch", flags->batch, "all: one batch of all prompts; 1: one by one");
   add_engine_flags(*command, flags->engine);
+  // Exact, unless something else is asked for.
+  const auto describe = [&](const char* option, const char* text) {
+    command->get_option(option)->description(text);
+  };
+  describe("--kv-cache-dtype", "Type of cached keys and values: auto (f32), f32, f16, bf16, int8");
+  describe("--indexer-dtype",
+           "Type of cached index keys of sparse attention: auto (f32), f32, bf16, int8");
+  describe("--activation-quantization",
+           "Activations of 4- to 8-bit weights: auto (none), none (exact), int8");
+  describe("--max-model-len",
+           "Tokens of the longest sequence; default: the longest prompt and --greedy");
   command->footer(
       "In Python, ids.safetensors is made by\n"
       "  safetensors.numpy.save_file({\"ids_0\": numpy.array([1, 2, 3], \"int32\")}, "
@@ -236,7 +263,7 @@ void add_forward_command(CLI::App& app, int& exit_code) {
     const Result<> done = run_forward(*flags);
     if (done) return;
     print_error(done.error());
-    exit_code = 1;
+    exit_code = InterruptScope::interrupted() ? kInterruptedExitCode : 1;
   });
 }
 

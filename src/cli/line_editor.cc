@@ -62,6 +62,9 @@ LineEditor::LineEditor() : state_(std::make_unique<State>()) {
   el_set(state_->editor, EL_EDITOR, "emacs");
   el_set(state_->editor, EL_HIST, history, state_->history);
   el_set(state_->editor, EL_SIGNAL, 0);
+  // Libedit takes special characters of the terminal that are switched off for NUL, and NUL for
+  // "quote the next key". A Ctrl-D that was typed while an answer ran arrives as NUL, too.
+  el_set(state_->editor, EL_BIND, "^@", "ed-unassigned", nullptr);
   el_source(state_->editor, nullptr);
 }
 

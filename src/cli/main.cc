@@ -4,9 +4,11 @@
 // wrong usage (an unknown option, a missing argument), 130 stopped by Ctrl-C.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <limits>
 #include <new>
 #include <sstream>
 #include <string>
@@ -31,13 +33,41 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   for (const CLI::App* chosen : app.get_subcommands()) command += " " + chosen->get_name();
   std::string message = error.what();
   std::replace(message.begin(), message.end(), '\n', ' ');
-  if (command == "millrace run" && dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+  const bool extra_words = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  if (command == "millrace run" && extra_words && message.find(" -") == std::string::npos) {
     message += "; a prompt is given with -p";
   }
   print_error({message + "; see " + command + " --help"});
   const bool bad_value = dynamic_cast<const CLI::ConversionError*>(&error) != nullptr ||
                          dynamic_cast<const CLI::ValidationError*>(&error) != nullptr;
   return bad_value ? kErrorExitCode : kUsageExitCode;
+}
+
+// Why `text` is no number of type T; empty if it is one.
+template <typename T>
+std::string why_no_whole_number(const std::string& text) {
+  T value{};
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value);
+  if (parsed.ec == std::errc() && parsed.ptr == end) return {};
+  using Limits = std::numeric_limits<T>;
+  return fmt::format("found \"{}\", expected a whole number from {} to {}", text, Limits::min(),
+                     Limits::max());
+}
+
+// Every option that is a whole number takes decimal digits that fit: the parser alone would let a
+// larger one be the largest, and a negative one wrap round.
+void check_whole_numbers(CLI::App& app) {
+  for (CLI::App* command : app.get_subcommands(nullptr)) {
+    for (CLI::Option* option : command->get_options()) {
+      const std::string type = option->get_type_name();
+      if (type.starts_with("UINT")) {
+        option->check(CLI::Validator(why_no_whole_number<uint64_t>, ""));
+      } else if (type.starts_with("INT")) {
+        option->check(CLI::Validator(why_no_whole_number<int64_t>, ""));
+      }
+    }
+  }
 }
 
 int main_of(int argc, char** argv) {
@@ -61,6 +91,7 @@ int main_of(int argc, char** argv) {
   add_inspect_command(app, exit_code);
   add_tokenize_command(app, exit_code);
   add_render_command(app, exit_code);
+  check_whole_numbers(app);
   // Also with --help behind it, which would show the help of the program.
   const auto named = [&](const CLI::App* command) { return command->check_name(argv[1]); };
   if (argc > 1 && *argv[1] != '-' && app.get_subcommands(named).empty()) {

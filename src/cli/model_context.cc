@@ -5,10 +5,11 @@
 
 namespace millrace {
 
-Result<int64_t> context_of(const std::string& path, const EngineConfig& engine) {
+Result<ModelLimits> limits_of(const std::string& path, const EngineConfig& engine) {
   MR_ASSIGN(const Checkpoint checkpoint, Checkpoint::open_config(path));
   MR_ASSIGN(const ModelConfig model, read_model_config(checkpoint));
-  return resolve_max_model_len(engine, model);
+  MR_ASSIGN(const int64_t context, resolve_max_model_len(engine, model));
+  return ModelLimits{.context = context, .vocab_size = model.vocab_size};
 }
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// The context length of a model, before anything of it is loaded.
+// What a model takes, before anything of it is loaded.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,13 @@
 
 namespace millrace {
 
-// Tokens of the longest sequence that the model at `path` takes under `engine`. Reads headers and
-// configuration only, so that what cannot work is told before the weights are packed.
-Result<int64_t> context_of(const std::string& path, const EngineConfig& engine);
+struct ModelLimits {
+  int64_t context = 0;  // tokens of the longest sequence
+  int64_t vocab_size = 0;
+};
+
+// Of the model at `path` under `engine`. Reads headers and configuration only, so that what cannot
+// work is told before the weights are packed.
+Result<ModelLimits> limits_of(const std::string& path, const EngineConfig& engine);
 
 }  // namespace millrace

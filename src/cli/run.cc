@@ -99,7 +99,10 @@ Result<int> run(const RunFlags& flags) {
   MR_ASSIGN(EngineConfig config, flags.engine.parse(Purpose::kGenerate));
   // Wrong values are told before the model is loaded; the vocabulary is not known yet.
   MR_ASSIGN(const SamplingParams typed, flags.sampling.apply_to({}));
-  MR_TRY(validate(typed, INT32_MAX));
+  MR_TRY(validate(typed, std::nullopt));
+  if (!flags.system.empty() && flags.no_chat_template) {
+    return fail("--system needs the chat template, which --no-chat-template leaves out");
+  }
   if (flags.sampling.logprobs && !flags.json) {
     return fail("--logprobs needs --json: a streamed answer has no place for them");
   }

@@ -35,6 +35,10 @@ Result<SamplingParams> SamplingFlags::apply_to(SamplingParams params) const {
   override_with(frequency_penalty, params.frequency_penalty);
   for (const std::string& text : logit_bias) {
     MR_ASSIGN(const auto entry, parse_bias(text));
+    for (const auto& [token, bias] : params.logit_bias) {
+      if (token == entry.first)
+        return fail("--logit-bias {}: token {} has one already", text, token);
+    }
     params.logit_bias.push_back(entry);
   }
   params.seed = seed;
@@ -69,7 +73,8 @@ void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
   add("--stop", flags.stop, "A text that ends the answer and is not shown; may repeat")
       ->allow_extra_args(false);
   add("--stop-token-ids", flags.stop_token_ids, "Token ids that end the answer: 1,2,...")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   command.add_flag("--ignore-eos", flags.ignore_eos, "Go on after the model's end tokens")
       ->group("Sampling");
   add("--max-tokens", flags.max_tokens, "Longest answer; default: as much as the context holds");

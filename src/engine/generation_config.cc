@@ -25,6 +25,7 @@ Result<SamplingParams> default_sampling_params(const nlohmann::json& generation_
   if (generation_config.is_null()) return params;
   if (!generation_config.is_object()) return fail("not a JSON object");
   MR_TRY(read_number(generation_config, "repetition_penalty", params.repetition_penalty));
+  MR_TRY(validate(params, std::nullopt));
   const auto do_sample = generation_config.find("do_sample");
   if (do_sample == generation_config.end() || *do_sample != true) return params;
   params.temperature = 1;
@@ -32,6 +33,7 @@ Result<SamplingParams> default_sampling_params(const nlohmann::json& generation_
   MR_TRY(read_number(generation_config, "top_k", params.top_k));
   MR_TRY(read_number(generation_config, "top_p", params.top_p));
   MR_TRY(read_number(generation_config, "min_p", params.min_p));
+  MR_TRY(validate(params, std::nullopt));
   return params;
 }
 

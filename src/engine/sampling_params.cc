@@ -32,12 +32,13 @@ Result<> check_whole(std::string_view field, int64_t value, int64_t low, int64_t
   return fail("{} is {}, expected {} to {}", field, value, low, high);
 }
 
-Result<> check_token(std::string_view field, int64_t token, int64_t vocab_size) {
-  if (token >= 0 && token < vocab_size) return {};
-  return fail("{} names token {}, the vocabulary has 0 to {}", field, token, vocab_size - 1);
+Result<> check_token(std::string_view field, int64_t token, std::optional<int64_t> vocab_size) {
+  if (token >= 0 && token < vocab_size.value_or(INT32_MAX)) return {};
+  if (!vocab_size) return fail("{} names token {}, which no vocabulary has", field, token);
+  return fail("{} names token {}, the vocabulary has 0 to {}", field, token, *vocab_size - 1);
 }
 
-Result<> check_stopping(const SamplingParams& params, int64_t vocab_size) {
+Result<> check_stopping(const SamplingParams& params, std::optional<int64_t> vocab_size) {
   if (params.stop.size() > kMaxStops) {
     return fail("stop has {} strings, expected at most {}", params.stop.size(), kMaxStops);
   }
@@ -65,7 +66,7 @@ Result<> check_stopping(const SamplingParams& params, int64_t vocab_size) {
 
 }  // namespace
 
-Result<> validate(const SamplingParams& params, int64_t vocab_size) {
+Result<> validate(const SamplingParams& params, std::optional<int64_t> vocab_size) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   MR_TRY(check_real("temperature", params.temperature, 0, kInfinity));
   MR_TRY(check_whole("top_k", params.top_k, -1, INT64_MAX));

@@ -32,8 +32,9 @@ struct SamplingParams {
   std::optional<int64_t> logprobs;  // alternatives reported per token; absent: none, not even own
 };
 
-// Checks every field. An error names the field, its value and what is allowed.
-Result<> validate(const SamplingParams& params, int64_t vocab_size);
+// Checks every field; of token ids as much as can be told where the vocabulary is not known yet. An
+// error names the field, its value and what is allowed.
+Result<> validate(const SamplingParams& params, std::optional<int64_t> vocab_size);
 
 // Settings of one sample's sampler. `params` has been validated; `eos_token_ids` are the model's
 // end tokens; `seed` is the one of the request, given or drawn.

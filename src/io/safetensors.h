@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -79,7 +80,8 @@ class SafetensorsWriter {
   }
 
   // Writes to a neighbouring name first and renames, so that `path` is either old or whole.
-  Result<> write(const std::string& path) const;
+  // `stopped`, if given, is asked while it writes; true is an error ("stopped"), and no part stays.
+  Result<> write(const std::string& path, const std::function<bool()>& stopped = {}) const;
 
  private:
   struct Entry {

@@ -23,6 +23,19 @@ std::string error_of(std::string_view header, size_t data_bytes) {
   return result ? "no error" : result.error().message;
 }
 
+TEST(Safetensors, StoppedWritingLeavesNothing) {
+  const TempFolder folder;
+  SafetensorsWriter writer;
+  writer.add("large", DType::kU8, {20 << 20}, std::vector<uint8_t>(20 << 20));
+  const std::string path = folder.file("a.safetensors");
+  int asked = 0;
+  const auto written = writer.write(path, [&asked] { return ++asked > 3; });
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().message, fmt::format("stopped; {} is not written", path));
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+}
+
 TEST(Safetensors, WritesAndReadsBack) {
   const TempFolder folder;
   SafetensorsWriter writer;

@@ -44,9 +44,17 @@ std::string_view stored_name(DType dtype) {
   MR_CHECK(false, "bad dtype");
 }
 
-bool put(std::FILE* file, const void* data, size_t bytes) {
-  // An empty tensor has no address to write from.
-  return bytes == 0 || std::fwrite(data, 1, bytes, file) == bytes;
+// Piece by piece, so that a large tensor can be stopped. An empty one has no address to write from.
+bool put(std::FILE* file, const void* data, size_t bytes, const std::function<bool()>& stopped) {
+  constexpr size_t kPiece = size_t{8} << 20;
+  const char* from = static_cast<const char*>(data);
+  for (size_t done = 0; done < bytes;) {
+    if (stopped && stopped()) return false;
+    const size_t piece = std::min(kPiece, bytes - done);
+    if (std::fwrite(from + done, 1, piece, file) != piece) return false;
+    done += piece;
+  }
+  return true;
 }
 
 }  // namespace
@@ -90,7 +98,8 @@ Result<std::string> resolve_target(const std::string& path) {
 
 }  // namespace
 
-Result<> SafetensorsWriter::write(const std::string& path) const {
+Result<> SafetensorsWriter::write(const std::string& path,
+                                  const std::function<bool()>& stopped) const {
   // Widest elements first, so that every tensor is aligned to its elements.
   std::vector<std::pair<std::string, const Entry*>> order;
   order.reserve(entries_.size());
@@ -118,15 +127,17 @@ Result<> SafetensorsWriter::write(const std::string& path) const {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(partial.c_str(), "wb"),
                                                        &std::fclose);
   if (!file) return fail("{}: cannot be written: {}", path, std::strerror(errno));
-  bool ok = put(file.get(), length, sizeof length) && put(file.get(), text.data(), text.size());
+  bool ok = put(file.get(), length, sizeof length, stopped) &&
+            put(file.get(), text.data(), text.size(), stopped);
   for (const auto& [name, entry] : order) {
-    ok = ok && put(file.get(), entry->bytes.data(), entry->bytes.size());
+    ok = ok && put(file.get(), entry->bytes.data(), entry->bytes.size(), stopped);
   }
   ok = std::fclose(file.release()) == 0 && ok;
   ok = ok && std::rename(partial.c_str(), target.c_str()) == 0;
   if (!ok) {
     const int error = errno;
     std::remove(partial.c_str());
+    if (stopped && stopped()) return fail("stopped; {} is not written", path);
     return fail("{}: cannot be written: {}", path, std::strerror(error));
   }
   return {};

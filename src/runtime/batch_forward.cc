@@ -35,13 +35,22 @@ class BatchForward {
       StepInput step;
       select_prefill(group, members, step);
       if (members.empty()) break;
+      MR_TRY(check_stopped());
       MR_TRY(run_prefill(members, step));
     }
-    for (int64_t i = 0; i < options_.num_greedy; ++i) MR_TRY(greedy_step(group, i));
+    for (int64_t i = 0; i < options_.num_greedy; ++i) {
+      MR_TRY(check_stopped());
+      MR_TRY(greedy_step(group, i));
+    }
     return {};
   }
 
  private:
+  Result<> check_stopped() const {
+    if (options_.stopped && options_.stopped()) return fail("stopped");
+    return {};
+  }
+
   // Takes the next chunk of as many sequences as a step has room for.
   void select_prefill(std::deque<Sequence>& group, std::vector<Sequence*>& members,
                       StepInput& step) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "base/error.h"
@@ -16,6 +17,7 @@ struct BatchForwardOptions {
   bool one_by_one = false;  // prompts one after the other, else all in one batch
   bool capture_hidden = false;
   bool capture_topk = false;
+  std::function<bool()> stopped;  // asked before each step; true ends the work
 };
 
 struct PromptResult {
@@ -30,7 +32,8 @@ struct PromptResult {
 int64_t blocks_for_prompts(const std::vector<std::vector<int32_t>>& prompts, int64_t num_greedy,
                            int64_t block_size);
 
-// Results in the order of the prompts. Errors: those of the runner; the pool is too small.
+// Results in the order of the prompts. Errors: those of the runner; the pool is too small;
+// "stopped".
 Result<std::vector<PromptResult>> run_batch_forward(
     ModelRunner& runner, const std::vector<std::vector<int32_t>>& prompts,
     const BatchForwardOptions& options, Progress& progress);
