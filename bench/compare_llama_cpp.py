@@ -429,7 +429,7 @@ def main():
         smollm2=peer_setup.find_smollm2(), models=arguments.models)
     try:
         report = measure_all(arguments, settings)
-    except (RuntimeError, ValueError, KeyError) as error:
+    except (RuntimeError, ValueError, KeyError, OSError) as error:
         peer_setup.fail(f"{type(error).__name__}: {error}")
     print_report(report)
     results = report["rows"] + report["memory"] + [report["first_token"] or {}]

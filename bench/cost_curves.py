@@ -160,6 +160,8 @@ def main():
         report(rows, options)
     except (RuntimeError, OSError) as error:
         peer_setup.fail(str(error))
+    except (ValueError, KeyError) as error:
+        peer_setup.fail(f"not what millrace bench --json prints: {type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":

@@ -126,8 +126,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         try:
             results = measure(arguments, Path(folder))
-        except RuntimeError as error:
-            peer_setup.fail(str(error))
+        except (RuntimeError, ValueError, KeyError, OSError) as error:
+            peer_setup.fail(f"{type(error).__name__}: {error}")
     ratio = results[OURS]["mean"] / min(results[name]["mean"] for name in LLAMA_CPP_WAYS)
     if arguments.json:
         print(json.dumps({"model": str(arguments.model), "ratio": ratio, "bar": BAR,

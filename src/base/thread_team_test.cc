@@ -6,6 +6,10 @@
 
 #include <numeric>
 
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
 namespace millrace {
 namespace {
 
@@ -64,7 +68,20 @@ TEST(ThreadTeam, TooManyThreadsAreAnError) {
   EXPECT_EXIT(start(), testing::ExitedWithCode(0), "");
 }
 
-TEST(ThreadTeam, KeepsDenormals) { EXPECT_TRUE(denormals_are_kept()); }
+TEST(ThreadTeam, KeepsDenormals) {
+  ThreadTeam team(3, 2);
+  std::vector<int> kept(3, 0);
+  team.run([&](int thread) { kept[thread] = denormals_are_kept() ? 1 : 0; });
+  EXPECT_EQ(kept, std::vector<int>({1, 1, 1}));
+#if defined(__x86_64__)
+  constexpr unsigned kFlushToZero = 0x8000;
+  const unsigned mode = _mm_getcsr();
+  _mm_setcsr(mode | kFlushToZero);
+  const bool seen = !denormals_are_kept();
+  _mm_setcsr(mode);
+  EXPECT_TRUE(seen);
+#endif
+}
 
 }  // namespace
 }  // namespace millrace

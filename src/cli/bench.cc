@@ -57,6 +57,7 @@ Result<> check(const BenchFlags& flags) {
   MR_TRY(check("-d", flags.depths, 0));
   MR_TRY(check("-b", flags.batches, 1, kMaxNumSeqs));
   MR_TRY(check("-r", {flags.repeats}, 1));
+  MR_TRY(check("-t", {flags.threads.begin(), flags.threads.end()}, 0, kMaxThreads));
   return {};
 }
 
@@ -109,9 +110,10 @@ Result<> size_for_tests(const std::vector<BenchTest>& tests, EngineConfig& confi
 // A folder's name, or a file's without its extension.
 std::string model_name(const std::string& path) {
   namespace fs = std::filesystem;
-  if (!fs::is_directory(path)) return fs::path(path).stem().string();
-  const fs::path folder = fs::weakly_canonical(path);
-  return folder.filename().string();
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return fs::path(path).stem().string();
+  const fs::path folder = fs::absolute(path, ignored).lexically_normal();
+  return (folder.has_filename() ? folder : folder.parent_path()).filename().string();
 }
 
 // What the table says of the model; the format decides which peak the prompts are compared with.

@@ -18,9 +18,11 @@
 #include "cli/eval_run.h"
 #include "cli/eval_task.h"
 #include "cli/interrupt.h"
+#include "cli/model_context.h"
 #include "cli/output.h"
 #include "cli/sampling_flags.h"
 #include "cli/session.h"
+#include "io/model_path.h"
 
 namespace millrace {
 namespace {
@@ -191,9 +193,12 @@ Result<int> evaluate(const EvalFlags& flags) {
   const auto questions = static_cast<int64_t>(plan.questions.size());
   config.max_num_seqs =
       flags.engine.num_seqs_for(std::min<int64_t>(config.max_num_seqs, questions));
+  // What cannot work is told before an older output is lost and the weights are packed.
+  MR_ASSIGN(const std::string path, resolve_model_path(flags.model, model_search_dirs()));
+  MR_ASSIGN(const ModelLimits limits, limits_of(path, config));
+  MR_TRY(validate(plan.params, limits.vocab_size));
   MR_ASSIGN(std::ofstream out, open_output(flags));
   MR_ASSIGN(const auto session, Session::open(flags.model, config));
-  MR_TRY(validate(plan.params, session->model().config.vocab_size));
   EvalReport report;
   report.model = session->model().path;
   report.file = flags.file;

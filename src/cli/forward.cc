@@ -151,7 +151,10 @@ Result<> check_output(const std::string& output, const std::string& input,
                       const std::string& model) {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  const auto same = [&](const fs::path& file) { return fs::equivalent(output, file, ignored); };
+  const auto same = [&](const fs::path& file) {
+    return fs::equivalent(output, file, ignored) ||
+           fs::equivalent(SafetensorsWriter::partial_name(output), file, ignored);
+  };
   bool reads_it = same(input) || same(model);
   if (fs::is_directory(model, ignored)) {
     for (const auto& entry : fs::directory_iterator(model, ignored)) {
@@ -196,12 +199,12 @@ Result<> run_forward(const ForwardFlags& flags) {
   MR_TRY(check_lengths(numbered, flags.greedy, limits.context));
   MR_TRY(size_for_prompts(flags, prompts, engine));
 
+  InterruptScope interrupts;
   ProgressBar progress;
   MR_ASSIGN(LoadedModel model, load_model(path, engine, progress));
   if (dump.topk && !model.config.indexer) {
     log::warning("{}: not a sparse model, so --dump topk adds nothing", path);
   }
-  InterruptScope interrupts;
   MR_ASSIGN(const auto results, run_batch_forward(*model.runner, prompts,
                                                   {.num_greedy = flags.greedy,
                                                    .chunk = flags.chunk,

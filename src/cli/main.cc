@@ -2,16 +2,20 @@
 //
 // Exit codes: 0 done, 1 an error at work or a bad option value (one line on standard error), 2
 // wrong usage (an unknown option, a missing argument), 130 stopped by Ctrl-C.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <limits>
 #include <new>
 #include <sstream>
 #include <string>
+#include <type_traits>
 
 #include "cli/bench.h"
 #include "cli/eval.h"
@@ -43,28 +47,35 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return bad_value ? kErrorExitCode : kUsageExitCode;
 }
 
-// Why `text` is no number of type T; empty if it is one.
+// Decimal digits that a T holds, without zeros before them, which the parser would take for octal.
+// Returns why `text` is not such a number; empty if it is one.
 template <typename T>
-std::string why_no_whole_number(const std::string& text) {
+std::string take_whole_number(std::string& text) {
   T value{};
   const char* const end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data(), end, value);
-  if (parsed.ec == std::errc() && parsed.ptr == end) return {};
   using Limits = std::numeric_limits<T>;
-  return fmt::format("found \"{}\", expected a whole number from {} to {}", text, Limits::min(),
-                     Limits::max());
+  if (parsed.ec == std::errc::result_out_of_range) {
+    return fmt::format("{} is not between {} and {}", text, Limits::min(), Limits::max());
+  }
+  if (parsed.ec != std::errc() || parsed.ptr != end) {
+    return fmt::format("found \"{}\", expected a whole number{}", text,
+                       std::is_signed_v<T> ? "" : " of at least 0");
+  }
+  text = fmt::format("{}", value);
+  return {};
 }
 
-// Every option that is a whole number takes decimal digits that fit: the parser alone would let a
-// larger one be the largest, and a negative one wrap round.
-void check_whole_numbers(CLI::App& app) {
+// Of every option that is a whole number: the parser alone would let a larger one be the largest,
+// and a negative one wrap round.
+void take_whole_numbers(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands(nullptr)) {
     for (CLI::Option* option : command->get_options()) {
       const std::string type = option->get_type_name();
       if (type.starts_with("UINT")) {
-        option->check(CLI::Validator(why_no_whole_number<uint64_t>, ""));
+        option->transform(CLI::Validator(take_whole_number<uint64_t>, ""));
       } else if (type.starts_with("INT")) {
-        option->check(CLI::Validator(why_no_whole_number<int64_t>, ""));
+        option->transform(CLI::Validator(take_whole_number<int64_t>, ""));
       }
     }
   }
@@ -91,7 +102,7 @@ int main_of(int argc, char** argv) {
   add_inspect_command(app, exit_code);
   add_tokenize_command(app, exit_code);
   add_render_command(app, exit_code);
-  check_whole_numbers(app);
+  take_whole_numbers(app);
   // Also with --help behind it, which would show the help of the program.
   const auto named = [&](const CLI::App* command) { return command->check_name(argv[1]); };
   if (argc > 1 && *argv[1] != '-' && app.get_subcommands(named).empty()) {

@@ -12,7 +12,6 @@ namespace {
 
 constexpr int64_t kDefaultBatchedTokens = 512;
 constexpr int64_t kMaxBatchedTokens = int64_t{1} << 20;
-constexpr int kMaxThreads = 1024;
 constexpr int64_t kMaxBlocks = int64_t{1} << 30;
 
 std::unexpected<Error> bad_option(std::string_view option, std::string_view value,

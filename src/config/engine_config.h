@@ -55,6 +55,8 @@ Result<std::optional<DType>> parse_indexer_dtype_option(std::string_view value);
 Result<LoadFormat> parse_load_format(std::string_view value);                     // --load-format
 Result<ActivationQuantization> parse_activation_quantization(std::string_view value);
 Result<NumericClass> parse_numeric_class(std::string_view value);
+inline constexpr int kMaxThreads = 1024;
+
 // "2G", "512M", "1.5GiB", "1000000": bytes. Units are powers of 1024.
 Result<int64_t> parse_memory_size(std::string_view option, std::string_view value);
 

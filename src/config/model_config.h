@@ -40,7 +40,7 @@ std::string_view name_of(RopeType type);
 // divides by the base's logarithm.
 inline constexpr double kLeastRopeTheta = 1.001;
 
-// Rotary position embedding. Formulas: model documentation of each type; the goldens' notes.
+// Rotary position embedding. Formulas: model documentation of each type.
 struct RopeConfig {
   RopeType type = RopeType::kDefault;
   double theta = 10000.0;

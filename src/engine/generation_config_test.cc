@@ -33,6 +33,14 @@ TEST(GenerationConfig, ErrorsNameTheField) {
   EXPECT_EQ(defaults(R"({"do_sample": true, "top_p": "x"})").error().message,
             "top_p is \"x\", expected a number");
   EXPECT_EQ(defaults("[1]").error().message, "not a JSON object");
+  EXPECT_EQ(defaults(R"({"repetition_penalty": 0})").error().message,
+            "repetition_penalty is 0, expected a finite number above 0");
+  EXPECT_EQ(defaults(R"({"do_sample": true, "temperature": -5})").error().message,
+            "temperature is -5, expected a finite number of at least 0");
+  EXPECT_EQ(defaults(R"({"do_sample": true, "top_p": 7})").error().message,
+            "top_p is 7, expected a number above 0 and at most 1");
+  EXPECT_EQ(defaults(R"({"do_sample": true, "top_k": 18446744073709551615})").error().message,
+            "top_k is 18446744073709551615, expected at most 9223372036854775807");
 }
 
 }  // namespace

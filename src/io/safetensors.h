@@ -79,8 +79,11 @@ class SafetensorsWriter {
     add(name, dtype, std::move(shape), std::as_bytes(std::span(values)));
   }
 
-  // Writes to a neighbouring name first and renames, so that `path` is either old or whole.
-  // `stopped`, if given, is asked while it writes; true is an error ("stopped"), and no part stays.
+  static std::string partial_name(const std::string& path) { return path + ".partial"; }
+
+  // Writes to a neighbouring name (partial_name) first and renames, so that `path` is either old or
+  // whole. `stopped`, if given, is asked while it writes; true is an error ("stopped"), and no part
+  // stays.
   Result<> write(const std::string& path, const std::function<bool()>& stopped = {}) const;
 
  private:

@@ -123,7 +123,7 @@ Result<> SafetensorsWriter::write(const std::string& path,
   for (size_t i = 0; i < 8; ++i) length[i] = static_cast<unsigned char>(text.size() >> (8 * i));
 
   MR_ASSIGN(const std::string target, resolve_target(path));
-  const std::string partial = target + ".partial";
+  const std::string partial = partial_name(target);
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(partial.c_str(), "wb"),
                                                        &std::fclose);
   if (!file) return fail("{}: cannot be written: {}", path, std::strerror(errno));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/matmul_float_tile.h"
+#include "kernels/simd_math.h"
 #include "kernels/simd_rows.h"
 
 namespace millrace {

@@ -4,6 +4,7 @@
 
 #include "kernels/cache_rows_impl.h"
 #include "kernels/row_kernels.h"
+#include "kernels/simd_math.h"
 #include "kernels/simd_rows.h"
 
 namespace millrace {

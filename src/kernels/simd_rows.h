@@ -76,6 +76,7 @@ MR_INLINE void transpose_rows(const float* const* rows, int64_t k, int m, float*
     for (int j = 0; j < count; ++j) store_first(to + j * m, vectors[j], m);
   }
 }
+
 struct AddLanes {
   MR_INLINE V16 operator()(V16 a, V16 b) const { return a + b; }
 };

@@ -11,7 +11,7 @@ namespace millrace {
 namespace {
 
 // The norms of the latents and of the index keys have an epsilon of their own, whatever
-// rms_norm_eps says (goldens' notes: MLA).
+// rms_norm_eps says (docs/numerics.md, "Norms").
 constexpr float kLatentEps = 1e-6f;
 constexpr int64_t kRowRun = 4;
 

@@ -35,20 +35,16 @@ class BatchForward {
       StepInput step;
       select_prefill(group, members, step);
       if (members.empty()) break;
-      MR_TRY(check_stopped());
       MR_TRY(run_prefill(members, step));
     }
-    for (int64_t i = 0; i < options_.num_greedy; ++i) {
-      MR_TRY(check_stopped());
-      MR_TRY(greedy_step(group, i));
-    }
+    for (int64_t i = 0; i < options_.num_greedy; ++i) MR_TRY(greedy_step(group, i));
     return {};
   }
 
  private:
-  Result<> check_stopped() const {
+  Result<StepLogits> forward(const StepInput& step) {
     if (options_.stopped && options_.stopped()) return fail("stopped");
-    return {};
+    return runner_.forward(step);
   }
 
   // Takes the next chunk of as many sequences as a step has room for.
@@ -75,7 +71,7 @@ class BatchForward {
   Result<> run_prefill(const std::vector<Sequence*>& members, const StepInput& step) {
     runner_.capture_hidden(options_.capture_hidden);
     runner_.capture_topk(options_.capture_topk);
-    MR_ASSIGN(const StepLogits logits, runner_.forward(step));
+    MR_ASSIGN(const StepLogits logits, forward(step));
     int64_t row = 0;
     for (size_t i = 0; i < members.size(); ++i) {
       Sequence& sequence = *members[i];
@@ -127,7 +123,7 @@ class BatchForward {
                                   .block_table = group[i].table.blocks(),
                                   .logits = LogitsRows::kLast});
       }
-      MR_ASSIGN(const StepLogits logits, runner_.forward(step));
+      MR_ASSIGN(const StepLogits logits, forward(step));
       for (size_t i = begin; i < end; ++i) {
         group[i].num_computed += 1;
         group[i].next_token = argmax(logits.row(static_cast<int64_t>(i - begin)));

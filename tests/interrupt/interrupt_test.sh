@@ -17,6 +17,7 @@ expect_stopped() {
   local file=$1 pattern=$2 status=0
   shift 2
   : >"$work/out"
+  : >"$work/err"
   "$program" "$@" >"$work/out" 2>"$work/err" </dev/null &
   for ((i = 0; i < 6000; ++i)); do
     if grep -qs -- "$awaited" "$work/$file"; then break; fi
@@ -39,7 +40,7 @@ expect_stopped rows 'stopped after [0-9]+ of 200' eval "$root/models/tiny-dsa" "
   --max-num-seqs 1 --output "$work/rows"
 expect_stopped out 'answer [0-9]+ tokens' run "$root/models/tiny-dsa" -p "Copy 1." --min-tokens 4000 --max-tokens 4000
 
-# Nothing of the file is left, whether the forward or its writing was stopped.
+# Nothing of the file is left.
 python3 - "$work/ids.safetensors" <<'END'
 import json, struct, sys
 header = json.dumps({"ids_0": {"dtype": "I32", "shape": [4000], "data_offsets": [0, 16000]}}).encode()
