@@ -64,12 +64,7 @@ cp -r "$model" "$work/model"
 rm -rf "$work/model/eval"
 echo '{"do_sample": true, "temperature": -5}' >"$work/model/generation_config.json"
 expect 1 'generation_config.json: temperature is -5' run "$work/model" -p x
-python3 - "$work/ids.safetensors" <<'END'
-import json, struct, sys
-header = json.dumps({"ids_3": {"dtype": "I32", "shape": [2], "data_offsets": [0, 8]}}).encode()
-with open(sys.argv[1], "wb") as file:
-    file.write(struct.pack("<Q", len(header)) + header + struct.pack("<2i", 5, 640))
-END
+python3 "$root/tests/write_ids.py" "$work/ids.safetensors" ids_3 5 640
 expect 1 'ids.safetensors: ids_3\[1\] is 640; the vocabulary has 0 to 639' \
   forward "$model" --input "$work/ids.safetensors" --output "$work/out.safetensors"
 

@@ -27,12 +27,7 @@ expect_error 'cannot write to the standard output' on_full_disk forward --help
 expect_error 'cannot write to the standard output' on_full_disk inspect "$root/models/tiny-dsa"
 
 # 100 ids, whose logits of 100 x vocabulary floats take more than the 64 KiB that a file may have.
-python3 - "$work/ids.safetensors" <<'END'
-import json, struct, sys
-header = json.dumps({"ids_0": {"dtype": "I32", "shape": [100], "data_offsets": [0, 400]}}).encode()
-with open(sys.argv[1], "wb") as file:
-    file.write(struct.pack("<Q", len(header)) + header + struct.pack("<100i", *range(100)))
-END
+python3 "$root/tests/write_ids.py" "$work/ids.safetensors" ids_0 0..99
 with_small_files() (
   ulimit -f 64
   "$program" forward "$root/models/tiny-dsa" --input "$work/ids.safetensors" --output "$work/out.safetensors"

@@ -41,12 +41,7 @@ expect_stopped rows 'stopped after [0-9]+ of 200' eval "$root/models/tiny-dsa" "
 expect_stopped out 'answer [0-9]+ tokens' run "$root/models/tiny-dsa" -p "Copy 1." --min-tokens 4000 --max-tokens 4000
 
 # Nothing of the file is left.
-python3 - "$work/ids.safetensors" <<'END'
-import json, struct, sys
-header = json.dumps({"ids_0": {"dtype": "I32", "shape": [4000], "data_offsets": [0, 16000]}}).encode()
-with open(sys.argv[1], "wb") as file:
-    file.write(struct.pack("<Q", len(header)) + header + bytes(16000))
-END
+python3 "$root/tests/write_ids.py" "$work/ids.safetensors" ids_0 0x4000
 awaited='not used'
 expect_stopped err 'error: stopped' forward "$root/models/tiny-dsa" --input "$work/ids.safetensors" --chunk 1 \
   --output "$work/logits.safetensors"
