@@ -20,6 +20,10 @@ struct ForwardBatch {
   std::span<const AttentionSequence> sequences;
   const int32_t* logits_rows = nullptr;  // [num_logits], tokens whose logits are wanted, ascending
   int64_t num_logits = 0;
+  // Rows of those tokens alone, and the queries that they are: rows count from the first of them,
+  // a sequence without any is left out.
+  TokenLayout logits_tokens;
+  std::span<const AttentionSequence> logits_sequences;
 };
 
 }  // namespace millrace

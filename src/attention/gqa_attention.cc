@@ -29,9 +29,9 @@ void run_merges(const MergesStep& step, int64_t begin, int64_t end, std::byte* s
 
 }  // namespace
 
-Result<> GqaAttention::plan(const ForwardBatch& batch, int num_threads) {
-  batch_ = &batch;
-  plan_gqa_attention({.sequences = batch.sequences,
+Result<> GqaAttention::plan(std::span<const AttentionSequence> sequences, int num_threads) {
+  sequences_ = sequences;
+  plan_gqa_attention({.sequences = sequences,
                       .num_heads = shape_.num_heads,
                       .num_kv_heads = shape_.num_kv_heads,
                       .head_dim = shape_.head_dim,
@@ -53,7 +53,7 @@ void GqaAttention::record(Program& program, const GqaOperands& operands) {
                               .scale = shape_.scale,
                               .dtype = shape_.dtype,
                               .cache = operands.cache,
-                              .sequences = batch_->sequences.data(),
+                              .sequences = sequences_.data(),
                               .workspace = workspace_.as<float>()};
   const KvLayout& layout = operands.cache.layout;
   const double row_bytes = static_cast<double>(

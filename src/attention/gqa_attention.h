@@ -1,7 +1,8 @@
 // The GQA strategy: plans once per forward, records one layer's attention from that plan.
 #pragma once
 
-#include "attention/forward_batch.h"
+#include <span>
+
 #include "attention/gqa_plan.h"
 #include "base/buffer.h"
 #include "base/error.h"
@@ -21,7 +22,7 @@ struct GqaShape {
   DType dtype = DType::kF32;  // activations are rounded to it
 };
 
-// One layer's operands: q and out are [num_tokens][stride], heads side by side.
+// One layer's operands: q and out are [rows of the planned queries][stride], heads side by side.
 struct GqaOperands {
   const float* q = nullptr;
   int64_t q_stride = 0;
@@ -34,10 +35,10 @@ class GqaAttention {
  public:
   GqaAttention(const GqaShape& shape, Isa isa) : shape_(shape), isa_(isa) {}
 
-  // Cuts the step's work into items; to be called once per forward, before record(). The batch must
-  // live until the program has run. The workspace is kept and grows to the largest step; error: no
-  // memory for it.
-  Result<> plan(const ForwardBatch& batch, int num_threads);
+  // Cuts the work of these queries into items; to be called once per forward, before record(). The
+  // sequences must live until the program has run. The workspace is kept and grows to the largest
+  // step; error: no memory for it.
+  Result<> plan(std::span<const AttentionSequence> sequences, int num_threads);
 
   // Records scores, softmax and weighted sum of one layer. K and V of the step's tokens must have
   // been written to the cache by earlier steps.
@@ -46,7 +47,7 @@ class GqaAttention {
  private:
   GqaShape shape_;
   Isa isa_;
-  const ForwardBatch* batch_ = nullptr;
+  std::span<const AttentionSequence> sequences_;
   GqaPlan plan_;
   Buffer workspace_;
 };

@@ -55,13 +55,16 @@ DeepseekModel::DeepseekModel(const ModelConfig& config, const Execution& executi
 Result<const float*> DeepseekModel::record(const ForwardScope& scope) {
   MR_TRY(mla_.plan(scope.batch, execution_.num_threads));
   LayerRecorder layers(scope, execution_);
-  const Rows x = layers.embed(weights_.embedding);
+  Rows x = layers.embed(weights_.embedding);
   MlaForward forward = begin(layers);
   for (int64_t i = 0; i < config_.num_layers; ++i) {
+    const TokenLayout tokens = layers.tokens_after_cache_write(i + 1 == config_.num_layers);
+    const Rows to = layers.select(x, tokens);
     const int64_t mark = scope.arena.mark();
-    attention(layers, forward, i, x);
+    attention(layers, forward, i, x, to);
     scope.arena.release(mark);
-    feed_forward(layers, i, x);
+    x = to;
+    if (x.count() > 0) feed_forward(layers, i, x);
     scope.arena.release(mark);
     layers.dump_hidden(x, i, divisor_);
     dump_topk(layers, forward, i);
@@ -83,17 +86,19 @@ MlaForward DeepseekModel::begin(LayerRecorder& layers) {
   return forward;
 }
 
-// x += W_o attention(norm(x))
+// to += W_o attention(norm(x))
 void DeepseekModel::attention(LayerRecorder& layers, MlaForward& forward, int64_t index,
-                              const Rows& x) {
+                              const Rows& x, const Rows& to) {
   const auto at = static_cast<size_t>(index);
   const Linear& o = weights_.layers[at].mla.o;
   // The stream is divided from the first residual add on.
   const float eps = index == 0 ? config_.rms_norm_eps : scaled_eps_;
   const Rows out = attention_[at].record(layers, forward, layers.scope().mla_cache[at], x, eps);
-  if (index == 0 && divisor_ != 1.0f) layers.scale(x, 1.0f / divisor_);
-  layers.project_residual("o_proj", layers.pack(out, layers.kinds({&o})), o,
-                          {leaves_.heads, 1.0f / divisor_}, x);
+  if (to.count() == 0) return;
+  if (index == 0 && divisor_ != 1.0f) layers.scale(to, 1.0f / divisor_);
+  const Rows kept = layers.select(out, to.tokens);
+  layers.project_residual("o_proj", layers.pack(kept, layers.kinds({&o})), o,
+                          {leaves_.heads, 1.0f / divisor_}, to);
 }
 
 // x += mlp(norm(x)), dense or a mixture of experts

@@ -28,7 +28,9 @@ class DeepseekModel final : public Model {
 
  private:
   MlaForward begin(LayerRecorder& layers);
-  void attention(LayerRecorder& layers, MlaForward& forward, int64_t index, const Rows& x);
+  // Reads all tokens' x; adds to the rows of `to`, x or a selection of it.
+  void attention(LayerRecorder& layers, MlaForward& forward, int64_t index, const Rows& x,
+                 const Rows& to);
   void feed_forward(LayerRecorder& layers, int64_t index, const Rows& x);
 
   const ModelConfig config_;

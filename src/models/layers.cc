@@ -34,8 +34,7 @@ void run_embed(const EmbedStep& step, int64_t begin, int64_t end, std::byte*) {
 // wait for each other. (Tiles of a second form may be cut otherwise.)
 struct NormPackStep {
   RmsNormArgs norm;  // weight null: no norm, x is packed as it is
-  const int32_t* selected;
-  float* keep;  // where the normed rows go; null: scratch
+  float* keep;       // where the normed rows go; null: scratch
   const RowKernels* row_kernels;
   const MatmulKernels* matmul_kernels;
   std::array<PackedActivations, kNumActivationKinds> forms;
@@ -50,8 +49,7 @@ void run_norm_pack(const NormPackStep& step, int64_t begin, int64_t end, std::by
     std::array<const float*, kMaxTileRows> rows;
     for (size_t i = 0; i < count; ++i) {
       const int64_t row = first + static_cast<int64_t>(i);
-      const int64_t source = step.selected != nullptr ? step.selected[row] : row;
-      rows[i] = step.norm.x + source * step.norm.x_stride;
+      rows[i] = step.norm.x + row * step.norm.x_stride;
       if (step.norm.weight == nullptr) continue;
       RmsNormArgs norm = step.norm;
       norm.x = rows[i];
@@ -115,6 +113,20 @@ void run_rotate(const RotateStep& step, int64_t begin, int64_t end, std::byte*) 
   step.kernels->rope(step.q_rope, begin, end);
   step.kernels->rope(step.k_rope, begin, end);
   step.kernels->kv_write(step.write, begin, end);
+}
+
+struct SelectStep {
+  const int32_t* rows;
+  const float* from;
+  int64_t from_stride;
+  float* to;
+  int64_t width;
+};
+
+void run_select(const SelectStep& step, int64_t begin, int64_t end, std::byte*) {
+  for (int64_t i = begin; i < end; ++i) {
+    std::copy_n(step.from + step.rows[i] * step.from_stride, step.width, step.to + i * step.width);
+  }
 }
 
 struct CopyStep {
@@ -221,40 +233,56 @@ Rows LayerRecorder::embed(const PackedMatrix& embedding) {
   return out;
 }
 
-PackedRows LayerRecorder::norm(const Rows& x, const Norm& norm, const ActivationKinds& kinds,
-                               const int32_t* selected, int64_t num_selected) {
-  return norm_pack(x, {.norm = norm, .selected = selected, .num_selected = num_selected}, kinds);
+TokenLayout LayerRecorder::tokens_after_cache_write(bool last_layer) const {
+  const bool all = !last_layer || scope_.hidden_dump != nullptr;
+  return all ? scope_.batch.tokens : scope_.batch.logits_tokens;
+}
+
+Rows LayerRecorder::select(const Rows& x, const TokenLayout& tokens, int64_t width) {
+  if (tokens == x.tokens) return x;
+  const ForwardBatch& batch = scope_.batch;
+  check_layouts("select", x.tokens, batch.tokens);
+  check_layouts("select", tokens, batch.logits_tokens);
+  const Rows out = rows(tokens, width);
+  if (out.count() == 0) return out;
+  scope_.program.add<SelectStep>("select", {out.count(), kRowRun}, run_select,
+                                 {.rows = batch.logits_rows,
+                                  .from = x.values,
+                                  .from_stride = x.width,
+                                  .to = out.values,
+                                  .width = width});
+  return out;
+}
+
+PackedRows LayerRecorder::norm(const Rows& x, const Norm& norm, const ActivationKinds& kinds) {
+  return norm_pack(x, norm, kinds, nullptr);
 }
 
 PackedRows LayerRecorder::norm_and_keep(const Rows& x, const Norm& norm,
                                         const ActivationKinds& kinds, const Rows& keep) {
-  return norm_pack(x, {.norm = norm, .keep = keep.values}, kinds);
+  return norm_pack(x, norm, kinds, keep.values);
 }
 
-PackedRows LayerRecorder::norm_pack(const Rows& x, const NormPack& how,
-                                    const ActivationKinds& kinds) {
-  // Selected rows (those that need logits) are nobody's shard.
-  const TokenLayout tokens =
-      how.selected != nullptr ? TokenLayout::replicated(how.num_selected) : x.tokens;
-  const PackedRows packed(execution_, tokens, x.width, kinds, scope_.arena);
+PackedRows LayerRecorder::norm_pack(const Rows& x, const Norm& norm, const ActivationKinds& kinds,
+                                    float* keep) {
+  const PackedRows packed(execution_, x.tokens, x.width, kinds, scope_.arena);
   NormPackStep step = {.norm = {.x = x.values,
                                 .x_stride = x.width,
-                                .weight = how.norm.weight,
+                                .weight = norm.weight,
                                 .out_stride = x.width,
                                 .n = x.width,
-                                .eps = how.norm.eps,
+                                .eps = norm.eps,
                                 .dtype = execution_.dtype},
-                       .selected = how.selected,
-                       .keep = how.keep,
+                       .keep = keep,
                        .row_kernels = &row_kernels(execution_.isa),
                        .matmul_kernels = &kernels_of(execution_),
                        .forms = {},
                        .num_forms = static_cast<int>(packed.forms().size())};
   std::copy(packed.forms().begin(), packed.forms().end(), step.forms.begin());
-  if (how.norm.weight != nullptr && how.keep == nullptr) {
+  if (norm.weight != nullptr && keep == nullptr) {
     scope_.program.need_scratch(kMaxTileRows * x.width * static_cast<int64_t>(sizeof(float)));
   }
-  scope_.program.add<NormPackStep>(how.norm.weight != nullptr ? "norm" : "pack",
+  scope_.program.add<NormPackStep>(norm.weight != nullptr ? "norm" : "pack",
                                    {packed.forms()[0].num_tiles(), 1}, run_norm_pack, step);
   return packed;
 }
@@ -440,9 +468,9 @@ void LayerRecorder::scale(const Rows& x, float factor) {
 
 const float* LayerRecorder::logits(const Rows& x, const Norm& norm_of, const Linear& head) {
   const ForwardBatch& batch = scope_.batch;
-  const Rows out = rows(TokenLayout::replicated(batch.num_logits), head.matrix.n);
+  const Rows out = rows(batch.logits_tokens, head.matrix.n);
   if (batch.num_logits == 0) return out.values;
-  const PackedRows h = norm(x, norm_of, kinds({&head}), batch.logits_rows, batch.num_logits);
+  const PackedRows h = norm(select(x, batch.logits_tokens), norm_of, kinds({&head}));
   const Projection projection[] = {{.linear = &head, .out = out, .round = false}};
   project("lm_head", h, projection);
   return out.values;

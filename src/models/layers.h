@@ -82,14 +82,20 @@ class LayerRecorder {
   // The one kind that gate and up both read: theirs, or the exact one if theirs differ.
   ActivationKind gated_kind(const Linear& gate, const Linear& up) const;
 
-  // RMS norm of each row, packed. `selected` (null: all) picks rows of x. `keep` (null: nowhere):
-  // where the normed rows go as well, [rows][width].
+  // The tokens whose rows a layer computes from its cache write on: all of them; in the last layer
+  // those that need logits, unless hidden states are dumped.
+  TokenLayout tokens_after_cache_write(bool last_layer) const;
+  // The first `width` columns of the rows of x that `tokens` (all, or those that need logits) has:
+  // x itself where it has all, else copies.
+  Rows select(const Rows& x, const TokenLayout& tokens, int64_t width);
+  Rows select(const Rows& x, const TokenLayout& tokens) { return select(x, tokens, x.width); }
+
+  // RMS norm of each row, packed. `keep`: where the normed rows go as well, [rows][width].
   struct Norm {
     const float* weight;
     float eps;
   };
-  PackedRows norm(const Rows& x, const Norm& norm, const ActivationKinds& kinds,
-                  const int32_t* selected = nullptr, int64_t num_selected = 0);
+  PackedRows norm(const Rows& x, const Norm& norm, const ActivationKinds& kinds);
   PackedRows norm_and_keep(const Rows& x, const Norm& norm, const ActivationKinds& kinds,
                            const Rows& keep);
 
@@ -148,7 +154,7 @@ class LayerRecorder {
   // x = round(x * factor), in place.
   void scale(const Rows& x, float factor);
 
-  // Logits of the rows that want them, never rounded: [num_logits][vocab].
+  // Logits of the rows that need them, never rounded: [num_logits][vocab]. x: those rows, or all.
   const float* logits(const Rows& x, const Norm& norm, const Linear& head);
 
   // Copies the residual stream, times `factor`, to the dump of `layer`.
@@ -162,13 +168,7 @@ class LayerRecorder {
 
  private:
   void matmul_step(const char* label, std::span<const MatmulArgs> matmuls);
-  struct NormPack {
-    Norm norm;
-    const int32_t* selected = nullptr;
-    int64_t num_selected = 0;
-    float* keep = nullptr;
-  };
-  PackedRows norm_pack(const Rows& x, const NormPack& how, const ActivationKinds& kinds);
+  PackedRows norm_pack(const Rows& x, const Norm& norm, const ActivationKinds& kinds, float* keep);
   MatmulArgs matmul_args(const PackedRows& x, const Linear& linear, ActivationKind kind) const;
   MatmulArgs row_parallel_args(const PackedRows& x, const Linear& linear,
                                const RowParallel& parallel) const;

@@ -26,30 +26,35 @@ LlamaModel::LlamaModel(const ModelConfig& config, const Execution& execution, Mo
       weights_(std::move(weights)),
       head_{.matrix = weights_.head},
       gqa_(gqa_shape(config, execution), execution.isa),
+      logits_gqa_(gqa_shape(config, execution), execution.isa),
       moe_shape_(moe_shape(config_, 1.0f)),
       moe_(moe_blocks(weights_, moe_shape_, execution_)) {}
 
 Result<const float*> LlamaModel::record(const ForwardScope& scope) {
-  MR_TRY(gqa_.plan(scope.batch, execution_.num_threads));
+  MR_TRY(gqa_.plan(scope.batch.sequences, execution_.num_threads));
+  MR_TRY(logits_gqa_.plan(scope.batch.logits_sequences, execution_.num_threads));
   LayerRecorder layers(scope, execution_);
   const auto table =
       layers.rope_table(inv_freq_, static_cast<float>(config_.rope.attention_factor));
 
-  const Rows x = layers.embed(weights_.embedding);
+  Rows x = layers.embed(weights_.embedding);
   for (int64_t i = 0; i < config_.num_layers; ++i) {
+    const TokenLayout tokens = layers.tokens_after_cache_write(i + 1 == config_.num_layers);
+    const Rows to = layers.select(x, tokens);
     const int64_t mark = scope.arena.mark();
-    attention(layers, scope, i, table, x);
+    attention(layers, scope, i, table, x, to);
     scope.arena.release(mark);
-    feed_forward(layers, i, x);
+    x = to;
+    if (x.count() > 0) feed_forward(layers, i, x);
     scope.arena.release(mark);
     layers.dump_hidden(x, i);
   }
   return layers.logits(x, {.weight = weights_.final_norm, .eps = config_.rms_norm_eps}, head_);
 }
 
-// x += W_o attention(norm(x))
+// to += W_o attention(norm(x))
 void LlamaModel::attention(LayerRecorder& layers, const ForwardScope& scope, int64_t index,
-                           LayerRecorder::RopeTable table, const Rows& x) {
+                           LayerRecorder::RopeTable table, const Rows& x, const Rows& to) {
   const LayerWeights& layer = weights_.layers[static_cast<size_t>(index)];
   const KvLayerView& cache = scope.cache[static_cast<size_t>(index)];
   const int64_t q_size = config_.q_size();
@@ -71,14 +76,17 @@ void LlamaModel::attention(LayerRecorder& layers, const ForwardScope& scope, int
                            .cache = cache},
                           config_);
 
-  const Rows out = layers.rows(x.tokens, q_size);
-  gqa_.record(scope.program, {.q = qkv.values,
-                              .q_stride = qkv.width,
-                              .cache = cache,
-                              .out = out.values,
-                              .out_stride = out.width});
+  if (to.count() == 0) return;
+  const Rows q = layers.select(qkv, to.tokens, q_size);
+  const Rows out = layers.rows(to.tokens, q_size);
+  GqaAttention& gqa = to.tokens == x.tokens ? gqa_ : logits_gqa_;
+  gqa.record(scope.program, {.q = q.values,
+                             .q_stride = q.width,
+                             .cache = cache,
+                             .out = out.values,
+                             .out_stride = out.width});
   layers.project_residual("o_proj", layers.pack(out, layers.kinds({&layer.gqa.o})), layer.gqa.o,
-                          {leaves_.heads}, x);
+                          {leaves_.heads}, to);
 }
 
 // x += mlp(norm(x)), dense or a mixture of experts

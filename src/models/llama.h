@@ -26,8 +26,9 @@ class LlamaModel final : public Model {
   const Execution& execution() const override { return execution_; }
 
  private:
+  // Reads all tokens' x; adds to the rows of `to`, x or a selection of it.
   void attention(LayerRecorder& layers, const ForwardScope& scope, int64_t index,
-                 LayerRecorder::RopeTable table, const Rows& x);
+                 LayerRecorder::RopeTable table, const Rows& x, const Rows& to);
   void feed_forward(LayerRecorder& layers, int64_t index, const Rows& x);
 
   const ModelConfig config_;
@@ -36,7 +37,8 @@ class LlamaModel final : public Model {
   const std::vector<float> inv_freq_;
   ModelWeights weights_;
   Linear head_;
-  GqaAttention gqa_;
+  GqaAttention gqa_;         // of all tokens' queries
+  GqaAttention logits_gqa_;  // of those that need logits
   MoeShape moe_shape_;
   std::vector<std::optional<MoeBlock>> moe_;  // by layer; none in dense ones
 };

@@ -79,6 +79,7 @@ void ModelRunner::lay_out_batch(const StepInput& input) {
   slot_mapping_.clear();
   logits_rows_.clear();
   sequences_.clear();
+  logits_sequences_.clear();
   for (const SequenceInput& sequence : input.sequences) {
     const auto query_start = static_cast<int64_t>(token_ids_.size());
     const auto query_len = static_cast<int32_t>(sequence.token_ids.size());
@@ -86,6 +87,16 @@ void ModelRunner::lay_out_batch(const StepInput& input) {
                           .query_len = query_len,
                           .num_computed = sequence.num_computed,
                           .block_table = sequence.block_table.data()});
+    const int32_t num_wanted = sequence.logits == LogitsRows::kAll    ? query_len
+                               : sequence.logits == LogitsRows::kLast ? 1
+                                                                      : 0;
+    const int32_t first_wanted = query_len - num_wanted;
+    if (num_wanted > 0) {
+      logits_sequences_.push_back({.query_start = static_cast<int64_t>(logits_rows_.size()),
+                                   .query_len = num_wanted,
+                                   .num_computed = sequence.num_computed + first_wanted,
+                                   .block_table = sequence.block_table.data()});
+    }
     for (int32_t i = 0; i < query_len; ++i) {
       const int64_t position = sequence.num_computed + i;
       const int64_t block =
@@ -93,9 +104,7 @@ void ModelRunner::lay_out_batch(const StepInput& input) {
       token_ids_.push_back(sequence.token_ids[static_cast<size_t>(i)]);
       positions_.push_back(static_cast<int32_t>(position));
       slot_mapping_.push_back(block * options_.block_size + position % options_.block_size);
-      const bool wanted = sequence.logits == LogitsRows::kAll ||
-                          (sequence.logits == LogitsRows::kLast && i + 1 == query_len);
-      if (wanted) logits_rows_.push_back(static_cast<int32_t>(query_start) + i);
+      if (i >= first_wanted) logits_rows_.push_back(static_cast<int32_t>(query_start) + i);
     }
   }
   batch_ = {.num_tokens = static_cast<int64_t>(token_ids_.size()),
@@ -105,7 +114,9 @@ void ModelRunner::lay_out_batch(const StepInput& input) {
             .slot_mapping = slot_mapping_.data(),
             .sequences = sequences_,
             .logits_rows = logits_rows_.data(),
-            .num_logits = static_cast<int64_t>(logits_rows_.size())};
+            .num_logits = static_cast<int64_t>(logits_rows_.size()),
+            .logits_tokens = TokenLayout::replicated(static_cast<int64_t>(logits_rows_.size())),
+            .logits_sequences = logits_sequences_};
 }
 
 Result<StepLogits> ModelRunner::forward(const StepInput& input) {

@@ -78,6 +78,7 @@ class ModelRunner final : public ForwardRunner {
   std::vector<int32_t> positions_;
   std::vector<int64_t> slot_mapping_;
   std::vector<int32_t> logits_rows_;
+  std::vector<AttentionSequence> logits_sequences_;
   std::vector<AttentionSequence> sequences_;
   ForwardBatch batch_;
 
