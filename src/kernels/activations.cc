@@ -6,6 +6,23 @@
 #include "base/check.h"
 
 namespace millrace {
+namespace {
+
+PackRowsFunction pack_function(const FloatKernels& kernels, ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::kF32:
+      return kernels.pack_f32;
+    case ActivationKind::kBF16:
+      return kernels.pack_bf16;
+    case ActivationKind::kBF16Wide:
+      return kernels.pack_bf16_wide;
+    case ActivationKind::kInt8:
+      return kernels.pack_int8;
+  }
+  MR_CHECK(false, "bad activation kind");
+}
+
+}  // namespace
 
 int64_t packed_row_bytes(ActivationKind kind, int64_t k) {
   switch (kind) {
@@ -41,10 +58,7 @@ PackedActivations packed_activations(const MatmulKernels& kernels, ActivationKin
 
 void pack_rows(const MatmulKernels& kernels, std::span<const float* const> rows, int64_t row_begin,
                const PackedActivations& dst) {
-  PackRowsFunction pack = kernels.floats->pack_f32;
-  if (dst.kind == ActivationKind::kInt8) pack = kernels.floats->pack_int8;
-  if (dst.kind == ActivationKind::kBF16) pack = kernels.floats->pack_bf16;
-  if (dst.kind == ActivationKind::kBF16Wide) pack = kernels.floats->pack_bf16_wide;
+  const PackRowsFunction pack = pack_function(*kernels.floats, dst.kind);
   const int64_t row_size = packed_row_bytes(dst.kind, dst.k);
   const int64_t tiles = dst.num_tiles();
   const int64_t row_end = row_begin + static_cast<int64_t>(rows.size());
@@ -60,6 +74,19 @@ void pack_rows(const MatmulKernels& kernels, std::span<const float* const> rows,
          static_cast<int>(tile_end - first), dst.data + first * row_size + (row - first) * 4);
     row += count;
   }
+}
+
+void pack_columns(const MatmulKernels& kernels, const float* x, int64_t stride,
+                  const TileColumns& columns, const PackedActivations& dst) {
+  MR_CHECK(packs_columns(dst.kind) && columns.rows <= kMaxTileRows, "columns of {} rows",
+           columns.rows);
+  std::array<const float*, kMaxTileRows> rows;
+  for (int64_t r = 0; r < columns.rows; ++r) rows[static_cast<size_t>(r)] = x + r * stride;
+  const int64_t column_bytes = packed_row_bytes(dst.kind, 2) / 2;
+  pack_function(*kernels.floats, dst.kind)(
+      rows.data(), static_cast<int>(columns.rows), columns.count, static_cast<int>(columns.rows),
+      dst.data + columns.row_begin * packed_row_bytes(dst.kind, dst.k) +
+          columns.begin * columns.rows * column_bytes);
 }
 
 void pack_activations(const MatmulKernels& kernels, const float* x, int64_t stride,

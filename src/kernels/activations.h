@@ -64,4 +64,20 @@ void pack_activations(const MatmulKernels& kernels, const float* x, int64_t stri
 void pack_rows(const MatmulKernels& kernels, std::span<const float* const> rows, int64_t row_begin,
                const PackedActivations& dst);
 
+// Whether columns of a tile can be packed apart from each other: they lie one after the other. (The
+// scales of int8 need whole groups.)
+inline bool packs_columns(ActivationKind kind) { return kind != ActivationKind::kInt8; }
+
+// All rows of a tile, some columns: from an even one, an even number of them for bf16.
+struct TileColumns {
+  int64_t row_begin = 0;  // of the tile
+  int64_t rows = 0;
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+// Packs these columns from x [columns.rows][stride], the first of them being x[0]; different
+// threads may pack different columns. packs_columns(dst.kind) only.
+void pack_columns(const MatmulKernels& kernels, const float* x, int64_t stride,
+                  const TileColumns& columns, const PackedActivations& dst);
+
 }  // namespace millrace

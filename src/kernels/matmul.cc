@@ -68,6 +68,7 @@ struct Block {
   const std::byte* activations = nullptr;  // the first tile
   int64_t row_size = 0;                    // bytes of a packed row
   float* sums = nullptr;                   // [matrix][panel][level][rows][16]
+  float* finished = nullptr;               // outputs of a tile before they are packed, [rows][16]
   float* expanded = nullptr;               // [panel][chunk][16]
 };
 
@@ -144,7 +145,9 @@ struct Finishing {
   const float* up_sums = nullptr;
 };
 
-// Where the outputs of a block's row go, from a panel's first column on.
+bool packs_outputs(const MatmulArgs& args) { return args.packed_out.rows > 0; }
+
+// Where the outputs of a block's row go, from a panel's first column on, if they are not packed.
 float* outputs_of(const MatmulArgs& args, const Block& block, int64_t row, int64_t panel) {
   const bool adds = args.epilogue == Epilogue::kAddResidual;
   const int64_t stride = adds ? args.residual_stride : args.out_stride;
@@ -154,6 +157,17 @@ float* outputs_of(const MatmulArgs& args, const Block& block, int64_t row, int64
 // Asks for the outputs of `count` rows from `row` on, for writing.
 void prefetch_outputs(const MatmulArgs& args, const Block& block, PanelRange panels, int64_t row,
                       int64_t count) {
+  if (packs_outputs(args)) {
+    const PackedActivations& out = args.packed_out;
+    const int64_t columns = std::min(panels.end * kPanelWidth, args.weight->n);
+    const std::byte* tile = out.data + (block.row_begin + row) * packed_row_bytes(out.kind, out.k);
+    const int64_t column_bytes = count * packed_row_bytes(out.kind, 2) / 2;
+    for (int64_t at = panels.begin * kPanelWidth * column_bytes; at < columns * column_bytes;
+         at += kCacheLine) {
+      prefetch_to_write(tile + at);
+    }
+    return;
+  }
   for (int64_t r = row; r < row + count; ++r) {
     const float* out = outputs_of(args, block, r, panels.begin);
     for (int64_t p = panels.begin; p < panels.end; ++p, out += kPanelWidth) {
@@ -162,7 +176,8 @@ void prefetch_outputs(const MatmulArgs& args, const Block& block, PanelRange pan
   }
 }
 
-// Bias, activation, rounding and store of `count` rows from `row` on.
+// Bias, activation, rounding and store of `count` rows from `row` on; a whole tile, if outputs are
+// packed.
 void finish_rows(const MatmulArgs& args, const Block& block, const Finishing& what, int64_t row,
                  int64_t count) {
   const int64_t level = args.leaves != nullptr ? kTreeLevels - 1 : 0;
@@ -180,15 +195,21 @@ void finish_rows(const MatmulArgs& args, const Block& block, const Finishing& wh
       finish.up_sums = what.up_sums + sums;
       if (args.up_bias != nullptr) finish.up_bias = args.up_bias + column;
     }
-    float* const outputs = outputs_of(args, block, row, panel);
-    if (args.epilogue == Epilogue::kAddResidual) {
-      finish.residual = outputs;
+    if (packs_outputs(args)) {
+      finish.out = block.finished;
+      finish.out_stride = kPanelWidth;
+    } else if (args.epilogue == Epilogue::kAddResidual) {
+      finish.residual = outputs_of(args, block, row, panel);
       finish.residual_stride = args.residual_stride;
     } else {
-      finish.out = outputs;
+      finish.out = outputs_of(args, block, row, panel);
       finish.out_stride = args.out_stride;
     }
     args.kernels->floats->finish(finish);
+    if (packs_outputs(args)) {
+      pack_columns(*args.kernels, block.finished, kPanelWidth,
+                   {block.row_begin + row, count, column, finish.lanes}, args.packed_out);
+    }
     sums += panel_sum_floats(args, block);
   }
 }
@@ -285,6 +306,13 @@ struct Matmul {
 void prepare(const MatmulArgs& args, int64_t tiles_per_block, Matmul& matmul) {
   prepare_operand(args, *args.weight, tiles_per_block, matmul.weight);
   matmul.side = matmul.weight.method.panels;
+  if (packs_outputs(args)) {
+    const PackedActivations& out = args.packed_out;
+    MR_CHECK(args.epilogue != Epilogue::kAddResidual && packs_columns(out.kind) &&
+                 out.kind == args.input.kind && out.rows == args.input.rows &&
+                 out.k == args.weight->n && matmul.weight.method.finish_by_tiles,
+             "outputs of {} rows are packed as {} rows of another cut", args.input.rows, out.rows);
+  }
   if (args.epilogue == Epilogue::kSiluMul) {
     MR_CHECK(args.up != nullptr && args.up->n == args.weight->n, "gate and up differ");
     prepare_operand(args, *args.up, tiles_per_block, matmul.up);
@@ -464,7 +492,8 @@ MatmulPlan plan_matmul(const MatmulArgs& args, int num_threads) {
   const int64_t sums = matrices * matmul.panels * sum_levels(args) * plan.tiles_per_block *
                        args.input.tile_rows * kPanelWidth;
   const int64_t expanded = std::max(expanded_floats(matmul.weight), expanded_floats(matmul.up));
-  plan.scratch_bytes = (sums + expanded) * static_cast<int64_t>(sizeof(float));
+  const int64_t finished = packs_outputs(args) ? args.input.tile_rows * kPanelWidth : 0;
+  plan.scratch_bytes = (finished + expanded + sums) * static_cast<int64_t>(sizeof(float));
   return plan;
 }
 
@@ -482,7 +511,9 @@ void matmul_run_items(const MatmulArgs& args, const MatmulPlan& plan, int64_t be
     const PanelRange run = {item_panels(plan, panels, begin % plan.items_per_block).begin,
                             item_panels(plan, panels, last % plan.items_per_block).end};
     Block block = block_of(args, plan, index * plan.tiles_per_block);
-    block.expanded = reinterpret_cast<float*>(scratch);
+    block.finished = reinterpret_cast<float*>(scratch);
+    block.expanded =
+        block.finished + (packs_outputs(args) ? args.input.tile_rows * kPanelWidth : 0);
     block.sums = block.expanded + expanded;
     run_panels(args, matmul, block, run.begin, run.end);
     begin = last + 1;

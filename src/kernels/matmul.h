@@ -40,6 +40,9 @@ struct MatmulArgs {
   Epilogue epilogue = Epilogue::kStore;
   float* out = nullptr;  // [rows][out_stride], n columns are written
   int64_t out_stride = 0;
+  // If it has rows, in place of out: the outputs packed for the matmul that reads them. Same rows
+  // and kind as the input, n columns; packs_columns(kind); not with kAddResidual.
+  PackedActivations packed_out;
   float* residual = nullptr;  // [rows][residual_stride], kAddResidual
   int64_t residual_stride = 0;
 };

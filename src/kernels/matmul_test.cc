@@ -111,6 +111,9 @@ std::vector<float> by_kernels(const Problem& problem, const MatmulKernels& kerne
     matmul_run_items(args, plan, item, item + 1, scratch.data());
   }
   EXPECT_EQ(scratch[static_cast<size_t>(plan.scratch_bytes)], std::byte{0xff});
+  if (problem.residual.empty() && packs_columns(problem.activations)) {
+    expect_packed_outputs(args, wide.data(), stride, num_threads);
+  }
   std::vector<float> out;
   for (int64_t row = 0; row < problem.rows; ++row) {
     out.insert(out.end(), wide.begin() + row * stride, wide.begin() + row * stride + n);

@@ -1,6 +1,8 @@
 // Random checkpoint tensors and activations for the tests of matmul and packing.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "kernels/matmul.h"
 #include "kernels/reference_matmul.h"
 #include "tensor/dtype.h"
 #include "tensor/packing.h"
@@ -91,5 +94,31 @@ inline TestMatrix pack(const std::vector<PackSource>& sources, int64_t k) {
 }
 
 inline TestMatrix pack(const TestTensor& tensor) { return pack({tensor.source()}, tensor.k); }
+
+// A matmul that packs its outputs gives what packing its plain outputs does: `args` with the
+// outputs `out` [rows][out_stride] that it had.
+inline void expect_packed_outputs(MatmulArgs args, const float* out, int64_t out_stride,
+                                  int num_threads) {
+  const PackedActivations& input = args.input;
+  args.out = nullptr;
+  args.packed_out =
+      packed_activations(*args.kernels, input.kind, input.rows, args.weight->n, nullptr);
+  const auto size = static_cast<size_t>(args.packed_out.bytes());
+  // A byte more, to see that no more is written.
+  std::vector<std::byte> expected(size + 1, std::byte{0xff});
+  std::vector<std::byte> packed(size + 1, std::byte{0xff});
+  args.packed_out.data = expected.data();
+  pack_activations(*args.kernels, out, out_stride, 0, input.rows, args.packed_out);
+  args.packed_out.data = packed.data();
+  const MatmulPlan plan = plan_matmul(args, num_threads);
+  std::vector<std::byte> scratch(static_cast<size_t>(plan.scratch_bytes) + 64, std::byte{0xff});
+  for (int64_t item = plan.num_items - 1; item >= 0; --item) {
+    matmul_run_items(args, plan, item, item + 1, scratch.data());
+  }
+  EXPECT_EQ(scratch[static_cast<size_t>(plan.scratch_bytes)], std::byte{0xff});
+  EXPECT_EQ(std::memcmp(packed.data(), expected.data(), packed.size()), 0)
+      << "packed outputs, " << args.kernels->name << ", rows " << input.rows << ", n "
+      << args.weight->n << ", k " << input.k;
+}
 
 }  // namespace millrace

@@ -371,20 +371,28 @@ void LayerRecorder::mlp_residual(const MlpWeights& weights, const Norm& norm_of,
   ActivationKinds kinds_of_x;
   kinds_of_x.add(gated_kind(weights.gate, weights.up));
   const PackedRows h = norm(x, norm_of, kinds_of_x);
-  const Rows columns = gated(h, weights.gate, weights.up);
-  project_residual("down_proj", pack(columns, kinds({&weights.down})), weights.down, parallel, x);
+  project_residual("down_proj", gated(h, weights), weights.down, parallel, x);
 }
 
-Rows LayerRecorder::gated(const PackedRows& x, const Linear& gate, const Linear& up) {
-  MatmulArgs args = matmul_args(x, gate, gated_kind(gate, up));
-  const Rows out = rows(x.tokens(), gate.matrix.n);
-  args.up = &up.matrix;
-  args.up_bias = up.bias;
+PackedRows LayerRecorder::gated(const PackedRows& x, const MlpWeights& weights) {
+  const ActivationKind kind = gated_kind(weights.gate, weights.up);
+  MatmulArgs args = matmul_args(x, weights.gate, kind);
+  args.up = &weights.up.matrix;
+  args.up_bias = weights.up.bias;
   args.epilogue = Epilogue::kSiluMul;
+  const ActivationKinds down_kinds = kinds({&weights.down});
+  const int64_t width = weights.gate.matrix.n;
+  if (kind == kind_of(weights.down) && packs_columns(kind)) {
+    const PackedRows out(execution_, x.tokens(), width, down_kinds, scope_.arena);
+    args.packed_out = out.form(kind);
+    matmul_step("gate_up", {&args, 1});
+    return out;
+  }
+  const Rows out = rows(x.tokens(), width);
   args.out = out.values;
   args.out_stride = out.width;
   matmul_step("gate_up", {&args, 1});
-  return out;
+  return pack(out, down_kinds);
 }
 
 LayerRecorder::RopeTable LayerRecorder::rope_table(std::span<const float> inv_freq,

@@ -127,8 +127,8 @@ class LayerRecorder {
   void mlp_residual(const MlpWeights& weights, const Norm& norm, const RowParallel& parallel,
                     const Rows& x);
 
-  // silu(gate x) * (up x); x packed in gated_kind(gate, up).
-  Rows gated(const PackedRows& x, const Linear& gate, const Linear& up);
+  // silu(gate x) * (up x), packed for `down`; x packed in gated_kind(gate, up).
+  PackedRows gated(const PackedRows& x, const MlpWeights& weights);
 
   // cos and sin of the batch's positions: [num_tokens][rotary_dim / 2] each.
   struct RopeTable {

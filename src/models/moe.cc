@@ -171,8 +171,7 @@ void MoeBlock::record_round(LayerRecorder& layers, const LayerRecorder::Norm& no
   if (has_shared) {
     shared = layers.rows(x.tokens, x.width);
     const MlpWeights& mlp = weights_.shared;
-    const Rows gated = layers.gated(packed, mlp.gate, mlp.up);
-    layers.project_unrounded("shared down", layers.pack(gated, layers.kinds({&mlp.down})), mlp.down,
+    layers.project_unrounded("shared down", layers.gated(packed, mlp), mlp.down,
                              {shape_.shared_leaves, shape_.leaf_scale}, shared);
   }
   const int64_t pieces = (x.width + kCombineColumns - 1) / kCombineColumns;
