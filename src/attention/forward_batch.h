@@ -20,8 +20,8 @@ struct ForwardBatch {
   std::span<const AttentionSequence> sequences;
   const int32_t* logits_rows = nullptr;  // [num_logits], tokens whose logits are wanted, ascending
   int64_t num_logits = 0;
-  // Rows of those tokens alone, and the queries that they are: rows count from the first of them,
-  // a sequence without any is left out.
+  // The wanted tokens alone, numbered from 0 to num_logits - 1, and their queries: query_start is
+  // in that numbering, and sequences without any are left out.
   TokenLayout logits_tokens;
   std::span<const AttentionSequence> logits_sequences;
 };

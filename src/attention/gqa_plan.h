@@ -1,7 +1,8 @@
 // Plan of grouped-query attention: how a step's work is cut into items and shared out.
 //
-// Pure: depends on the sequences' lengths and the shape only, made once per forward and used by all
-// layers of that shape. The cut never changes the output's bits (kernels/attention_gqa.h).
+// Pure: depends on the sequences' lengths and the shape only, made once per forward for all
+// layers of that shape (a second time for the last one, if it has fewer queries). The cut never
+// changes the output's bits (kernels/attention_gqa.h).
 #pragma once
 
 #include <cstdint>

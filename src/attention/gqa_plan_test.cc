@@ -86,9 +86,10 @@ double imbalance(const GqaPlan& plan, const std::vector<AttentionSequence>& sequ
 
 TEST(GqaPlan, CoversEveryRowOnce) {
   const std::vector<std::vector<std::pair<int64_t, int32_t>>> batches = {
-      {{0, 1}},         {{4095, 1}},  {{0, 512}},
-      {{100, 7}},       {{70000, 3}}, {{0, 1}, {5000, 1}, {64, 64}, {31, 2}},
-      {{10, 0}, {3, 1}}};
+      {{0, 1}},          {{4095, 1}},
+      {{0, 512}},        {{100, 7}},
+      {{70000, 3}},      {{0, 1}, {5000, 1}, {64, 64}, {31, 2}},
+      {{10, 0}, {3, 1}}, {}};
   for (const auto& batch : batches) {
     const auto sequences = sequences_of(batch);
     for (const auto& [heads, kv_heads] :

@@ -76,17 +76,25 @@ void pack_rows(const MatmulKernels& kernels, std::span<const float* const> rows,
   }
 }
 
+int64_t bytes_of(const TileColumns& columns, ActivationKind kind) {
+  MR_CHECK(packs_columns(kind), "columns of groups");
+  return columns.count * columns.rows * packed_row_bytes(kind, 2) / 2;
+}
+
+std::byte* place_of(const TileColumns& columns, const PackedActivations& dst) {
+  const TileColumns before{columns.row_begin, columns.rows, 0, columns.begin};
+  return dst.data + columns.row_begin * packed_row_bytes(dst.kind, dst.k) +
+         bytes_of(before, dst.kind);
+}
+
 void pack_columns(const MatmulKernels& kernels, const float* x, int64_t stride,
                   const TileColumns& columns, const PackedActivations& dst) {
-  MR_CHECK(packs_columns(dst.kind) && columns.rows <= kMaxTileRows, "columns of {} rows",
-           columns.rows);
+  MR_CHECK(columns.rows <= kMaxTileRows, "a tile of {} rows", columns.rows);
   std::array<const float*, kMaxTileRows> rows;
   for (int64_t r = 0; r < columns.rows; ++r) rows[static_cast<size_t>(r)] = x + r * stride;
-  const int64_t column_bytes = packed_row_bytes(dst.kind, 2) / 2;
-  pack_function(*kernels.floats, dst.kind)(
-      rows.data(), static_cast<int>(columns.rows), columns.count, static_cast<int>(columns.rows),
-      dst.data + columns.row_begin * packed_row_bytes(dst.kind, dst.k) +
-          columns.begin * columns.rows * column_bytes);
+  pack_function(*kernels.floats, dst.kind)(rows.data(), static_cast<int>(columns.rows),
+                                           columns.count, static_cast<int>(columns.rows),
+                                           place_of(columns, dst));
 }
 
 void pack_activations(const MatmulKernels& kernels, const float* x, int64_t stride,

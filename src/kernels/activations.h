@@ -75,6 +75,10 @@ struct TileColumns {
   int64_t begin = 0;
   int64_t count = 0;
 };
+// Where these columns begin in `dst`: each of them is a word, or half a word, of every row.
+std::byte* place_of(const TileColumns& columns, const PackedActivations& dst);
+int64_t bytes_of(const TileColumns& columns, ActivationKind kind);
+
 // Packs these columns from x [columns.rows][stride], the first of them being x[0]; different
 // threads may pack different columns. packs_columns(dst.kind) only.
 void pack_columns(const MatmulKernels& kernels, const float* x, int64_t stride,

@@ -23,8 +23,8 @@ inline constexpr int kAttentionTiles = 4;
 // Nodes of the merge tree that are live at once: a leaf, and at most one subtree for each level.
 inline constexpr int kAttentionNodes = 5;
 
-// One sequence's queries in this step. Query i stands at position num_computed + i, sees positions
-// 0 .. num_computed + i, and is row query_start + i of q and out.
+// One sequence's queries, of a step or the last ones of a step. Query i stands at position
+// num_computed + i, sees positions 0 .. num_computed + i, and is row query_start + i of q and out.
 struct AttentionSequence {
   int64_t query_start = 0;
   int32_t query_len = 0;
@@ -33,9 +33,9 @@ struct AttentionSequence {
 };
 
 struct AttentionArgs {
-  const float* q = nullptr;  // [tokens][q_stride], heads side by side, rounded to dtype
+  const float* q = nullptr;  // [rows][q_stride], heads side by side, rounded to dtype
   int64_t q_stride = 0;
-  float* out = nullptr;  // [tokens][out_stride]
+  float* out = nullptr;  // [rows][out_stride]
   int64_t out_stride = 0;
   int num_heads = 0;  // a multiple of cache.layout.num_kv_heads; head h reads kv head
                       // h / (num_heads / num_kv_heads)

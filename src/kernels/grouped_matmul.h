@@ -21,9 +21,9 @@ struct RowGroups {
 };
 
 struct GroupedMatmulArgs {
-  // What the groups share: kernels, leaves, leaf_scale, round, epilogue, out, out_stride. `weight`
-  // and `up` are set for each group; input.data is where the first group's rows are, and input.rows
-  // is the number of each group's rows, or of all routed ones.
+  // What the groups share: kernels, leaves, leaf_scale, round, epilogue, out (not packed_out),
+  // out_stride. `weight` and `up` are set for each group; input.data is where the first group's
+  // rows are, and input.rows is the number of each group's rows, or of all routed ones.
   MatmulArgs shared;
   const PackedMatrix* weights = nullptr;  // [num_groups], of one shape; formats may differ
   const PackedMatrix* ups = nullptr;      // likewise with kSiluMul

@@ -158,14 +158,12 @@ float* outputs_of(const MatmulArgs& args, const Block& block, int64_t row, int64
 void prefetch_outputs(const MatmulArgs& args, const Block& block, PanelRange panels, int64_t row,
                       int64_t count) {
   if (packs_outputs(args)) {
-    const PackedActivations& out = args.packed_out;
-    const int64_t columns = std::min(panels.end * kPanelWidth, args.weight->n);
-    const std::byte* tile = out.data + (block.row_begin + row) * packed_row_bytes(out.kind, out.k);
-    const int64_t column_bytes = count * packed_row_bytes(out.kind, 2) / 2;
-    for (int64_t at = panels.begin * kPanelWidth * column_bytes; at < columns * column_bytes;
-         at += kCacheLine) {
-      prefetch_to_write(tile + at);
-    }
+    const int64_t begin = panels.begin * kPanelWidth;
+    const TileColumns columns{block.row_begin + row, count, begin,
+                              std::min(panels.end * kPanelWidth, args.weight->n) - begin};
+    const std::byte* place = place_of(columns, args.packed_out);
+    const int64_t bytes = bytes_of(columns, args.packed_out.kind);
+    for (int64_t at = 0; at < bytes; at += kCacheLine) prefetch_to_write(place + at);
     return;
   }
   for (int64_t r = row; r < row + count; ++r) {
@@ -308,10 +306,14 @@ void prepare(const MatmulArgs& args, int64_t tiles_per_block, Matmul& matmul) {
   matmul.side = matmul.weight.method.panels;
   if (packs_outputs(args)) {
     const PackedActivations& out = args.packed_out;
-    MR_CHECK(args.epilogue != Epilogue::kAddResidual && packs_columns(out.kind) &&
-                 out.kind == args.input.kind && out.rows == args.input.rows &&
-                 out.k == args.weight->n && matmul.weight.method.finish_by_tiles,
-             "outputs of {} rows are packed as {} rows of another cut", args.input.rows, out.rows);
+    const PackedActivations& in = args.input;
+    MR_CHECK(
+        args.epilogue != Epilogue::kAddResidual && packs_columns(out.kind) && out.kind == in.kind &&
+            out.tile_rows == in.tile_rows && out.rows == in.rows && out.k == args.weight->n,
+        "outputs [{}][{}] of kind {} in tiles of {} are packed as [{}][{}] of kind {} in tiles "
+        "of {}",
+        in.rows, args.weight->n, static_cast<int>(in.kind), in.tile_rows, out.rows, out.k,
+        static_cast<int>(out.kind), out.tile_rows);
   }
   if (args.epilogue == Epilogue::kSiluMul) {
     MR_CHECK(args.up != nullptr && args.up->n == args.weight->n, "gate and up differ");

@@ -58,8 +58,8 @@ struct MatmulPlan {
 };
 
 // A cut that keeps `num_threads` threads busy to the end and gives each long runs of memory.
-// Depends on shapes and on the machine, not on data; args.out, residual and input.data may still be
-// null.
+// Depends on shapes and on the machine, not on data; args.out, residual, input.data and
+// packed_out.data may still be null.
 MatmulPlan plan_matmul(const MatmulArgs& args, int num_threads);
 
 // Rows up to which a matmul's scratch can grow: more are cut into blocks.

@@ -58,8 +58,8 @@ Result<const float*> DeepseekModel::record(const ForwardScope& scope) {
   Rows x = layers.embed(weights_.embedding);
   MlaForward forward = begin(layers);
   for (int64_t i = 0; i < config_.num_layers; ++i) {
-    const TokenLayout tokens = layers.tokens_after_cache_write(i + 1 == config_.num_layers);
-    const Rows to = layers.select(x, tokens);
+    const bool last = i + 1 == config_.num_layers;
+    const Rows to = last ? layers.select(x, layers.last_layer_tokens()) : x;
     const int64_t mark = scope.arena.mark();
     attention(layers, forward, i, x, to);
     scope.arena.release(mark);
@@ -93,7 +93,9 @@ void DeepseekModel::attention(LayerRecorder& layers, MlaForward& forward, int64_
   const Linear& o = weights_.layers[at].mla.o;
   // The stream is divided from the first residual add on.
   const float eps = index == 0 ? config_.rms_norm_eps : scaled_eps_;
-  const Rows out = attention_[at].record(layers, forward, layers.scope().mla_cache[at], x, eps);
+  const bool is_read = to.count() > 0 || layers.scope().topk_dump != nullptr;
+  const Rows out =
+      attention_[at].record(layers, forward, layers.scope().mla_cache[at], x, eps, is_read);
   if (to.count() == 0) return;
   if (index == 0 && divisor_ != 1.0f) layers.scale(to, 1.0f / divisor_);
   const Rows kept = layers.select(out, to.tokens);

@@ -233,9 +233,8 @@ Rows LayerRecorder::embed(const PackedMatrix& embedding) {
   return out;
 }
 
-TokenLayout LayerRecorder::tokens_after_cache_write(bool last_layer) const {
-  const bool all = !last_layer || scope_.hidden_dump != nullptr;
-  return all ? scope_.batch.tokens : scope_.batch.logits_tokens;
+TokenLayout LayerRecorder::last_layer_tokens() const {
+  return scope_.hidden_dump != nullptr ? scope_.batch.tokens : scope_.batch.logits_tokens;
 }
 
 Rows LayerRecorder::select(const Rows& x, const TokenLayout& tokens, int64_t width) {
@@ -486,6 +485,7 @@ const float* LayerRecorder::logits(const Rows& x, const Norm& norm_of, const Lin
 
 void LayerRecorder::dump_hidden(const Rows& x, int64_t layer, float factor) {
   if (scope_.hidden_dump == nullptr) return;
+  check_layouts("dump", x.tokens, scope_.batch.tokens);
   float* to = scope_.hidden_dump + layer * x.count() * x.width;
   scope_.program.add<CopyStep>("dump", {x.count(), kRowRun}, run_copy,
                                {.from = x.values, .to = to, .width = x.width, .factor = factor});

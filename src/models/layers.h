@@ -82,11 +82,11 @@ class LayerRecorder {
   // The one kind that gate and up both read: theirs, or the exact one if theirs differ.
   ActivationKind gated_kind(const Linear& gate, const Linear& up) const;
 
-  // The tokens whose rows a layer computes from its cache write on: all of them; in the last layer
-  // those that need logits, unless hidden states are dumped.
-  TokenLayout tokens_after_cache_write(bool last_layer) const;
-  // The first `width` columns of the rows of x that `tokens` (all, or those that need logits) has:
-  // x itself where it has all, else copies.
+  // The tokens whose rows of the last layer somebody reads: those that need logits, or all if
+  // hidden states are dumped. (All tokens' keys and values go into its cache.)
+  TokenLayout last_layer_tokens() const;
+  // The rows of x that `tokens` (all, or those that need logits) has: x itself where it has all,
+  // else copies of their first `width` columns.
   Rows select(const Rows& x, const TokenLayout& tokens, int64_t width);
   Rows select(const Rows& x, const TokenLayout& tokens) { return select(x, tokens, x.width); }
 
@@ -127,7 +127,7 @@ class LayerRecorder {
   void mlp_residual(const MlpWeights& weights, const Norm& norm, const RowParallel& parallel,
                     const Rows& x);
 
-  // silu(gate x) * (up x), packed for `down`; x packed in gated_kind(gate, up).
+  // silu(gate x) * (up x), packed as weights.down reads it; x packed in gated_kind(gate, up).
   PackedRows gated(const PackedRows& x, const MlpWeights& weights);
 
   // cos and sin of the batch's positions: [num_tokens][rotary_dim / 2] each.

@@ -31,18 +31,20 @@ LlamaModel::LlamaModel(const ModelConfig& config, const Execution& execution, Mo
       moe_(moe_blocks(weights_, moe_shape_, execution_)) {}
 
 Result<const float*> LlamaModel::record(const ForwardScope& scope) {
-  MR_TRY(gqa_.plan(scope.batch.sequences, execution_.num_threads));
-  MR_TRY(logits_gqa_.plan(scope.batch.logits_sequences, execution_.num_threads));
   LayerRecorder layers(scope, execution_);
+  MR_TRY(gqa_.plan(scope.batch.sequences, execution_.num_threads));
+  if (layers.last_layer_tokens() != scope.batch.tokens) {
+    MR_TRY(logits_gqa_.plan(scope.batch.logits_sequences, execution_.num_threads));
+  }
   const auto table =
       layers.rope_table(inv_freq_, static_cast<float>(config_.rope.attention_factor));
 
   Rows x = layers.embed(weights_.embedding);
   for (int64_t i = 0; i < config_.num_layers; ++i) {
-    const TokenLayout tokens = layers.tokens_after_cache_write(i + 1 == config_.num_layers);
-    const Rows to = layers.select(x, tokens);
+    const bool last = i + 1 == config_.num_layers;
+    const Rows to = last ? layers.select(x, layers.last_layer_tokens()) : x;
     const int64_t mark = scope.arena.mark();
-    attention(layers, scope, i, table, x, to);
+    attention(layers, i, table, x, to);
     scope.arena.release(mark);
     x = to;
     if (x.count() > 0) feed_forward(layers, i, x);
@@ -53,10 +55,10 @@ Result<const float*> LlamaModel::record(const ForwardScope& scope) {
 }
 
 // to += W_o attention(norm(x))
-void LlamaModel::attention(LayerRecorder& layers, const ForwardScope& scope, int64_t index,
-                           LayerRecorder::RopeTable table, const Rows& x, const Rows& to) {
+void LlamaModel::attention(LayerRecorder& layers, int64_t index, LayerRecorder::RopeTable table,
+                           const Rows& x, const Rows& to) {
   const LayerWeights& layer = weights_.layers[static_cast<size_t>(index)];
-  const KvLayerView& cache = scope.cache[static_cast<size_t>(index)];
+  const KvLayerView& cache = layers.scope().cache[static_cast<size_t>(index)];
   const int64_t q_size = config_.q_size();
   const int64_t kv_size = config_.kv_size();
 
@@ -80,11 +82,11 @@ void LlamaModel::attention(LayerRecorder& layers, const ForwardScope& scope, int
   const Rows q = layers.select(qkv, to.tokens, q_size);
   const Rows out = layers.rows(to.tokens, q_size);
   GqaAttention& gqa = to.tokens == x.tokens ? gqa_ : logits_gqa_;
-  gqa.record(scope.program, {.q = q.values,
-                             .q_stride = q.width,
-                             .cache = cache,
-                             .out = out.values,
-                             .out_stride = out.width});
+  gqa.record(layers.scope().program, {.q = q.values,
+                                      .q_stride = q.width,
+                                      .cache = cache,
+                                      .out = out.values,
+                                      .out_stride = out.width});
   layers.project_residual("o_proj", layers.pack(out, layers.kinds({&layer.gqa.o})), layer.gqa.o,
                           {leaves_.heads}, to);
 }

@@ -27,8 +27,8 @@ class LlamaModel final : public Model {
 
  private:
   // Reads all tokens' x; adds to the rows of `to`, x or a selection of it.
-  void attention(LayerRecorder& layers, const ForwardScope& scope, int64_t index,
-                 LayerRecorder::RopeTable table, const Rows& x, const Rows& to);
+  void attention(LayerRecorder& layers, int64_t index, LayerRecorder::RopeTable table,
+                 const Rows& x, const Rows& to);
   void feed_forward(LayerRecorder& layers, int64_t index, const Rows& x);
 
   const ModelConfig config_;

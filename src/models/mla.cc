@@ -356,11 +356,12 @@ void MlaBlock::attend(LayerRecorder& layers, MlaForward& forward, const MlaLayer
 }
 
 Rows MlaBlock::record(LayerRecorder& layers, MlaForward& forward, const MlaLayerView& cache,
-                      const Rows& x, float norm_eps) const {
+                      const Rows& x, float norm_eps, bool is_read) const {
   const Rows out = layers.rows(x.tokens, config_.o_size());
   const Projected rows = project(layers, x, norm_eps);
   // 4, 5: RoPE on the rope parts; latent, rope key and index key into the cache.
   rotate_and_write(layers, forward, cache, rows);
+  if (!is_read) return out;
   // 6: scores of all keys and the choice of the best; shared layers keep the last one.
   if (rows.index_k.width > 0) {
     Arena& arena = layers.scope().arena;

@@ -23,9 +23,10 @@ class MlaBlock {
   MlaBlock(const LayerWeights& layer, const ModelConfig& config, const Execution& execution);
 
   // Heads' outputs [tokens][heads * v_head_dim], rounded: all but the output projection.
-  // `norm_eps` is that of the layer's input norm.
+  // `norm_eps` is that of the layer's input norm. Not `is_read`: what the tokens attend to is of no
+  // use to anybody; ends with the cache write, the outputs are never written.
   Rows record(LayerRecorder& layers, MlaForward& forward, const MlaLayerView& cache, const Rows& x,
-              float norm_eps) const;
+              float norm_eps, bool is_read) const;
 
  private:
   struct Projected {

@@ -73,6 +73,23 @@ Result<> ModelRunner::check(const StepInput& input) const {
   return {};
 }
 
+namespace {
+
+// How many tokens of a sequence's chunk, the last ones, need logits.
+int32_t num_wanted(const SequenceInput& sequence) {
+  switch (sequence.logits) {
+    case LogitsRows::kNone:
+      return 0;
+    case LogitsRows::kLast:
+      return 1;
+    case LogitsRows::kAll:
+      return static_cast<int32_t>(sequence.token_ids.size());
+  }
+  return 0;
+}
+
+}  // namespace
+
 void ModelRunner::lay_out_batch(const StepInput& input) {
   token_ids_.clear();
   positions_.clear();
@@ -87,13 +104,10 @@ void ModelRunner::lay_out_batch(const StepInput& input) {
                           .query_len = query_len,
                           .num_computed = sequence.num_computed,
                           .block_table = sequence.block_table.data()});
-    const int32_t num_wanted = sequence.logits == LogitsRows::kAll    ? query_len
-                               : sequence.logits == LogitsRows::kLast ? 1
-                                                                      : 0;
-    const int32_t first_wanted = query_len - num_wanted;
-    if (num_wanted > 0) {
+    const int32_t first_wanted = query_len - num_wanted(sequence);
+    if (first_wanted < query_len) {
       logits_sequences_.push_back({.query_start = static_cast<int64_t>(logits_rows_.size()),
-                                   .query_len = num_wanted,
+                                   .query_len = query_len - first_wanted,
                                    .num_computed = sequence.num_computed + first_wanted,
                                    .block_table = sequence.block_table.data()});
     }
@@ -115,6 +129,7 @@ void ModelRunner::lay_out_batch(const StepInput& input) {
             .sequences = sequences_,
             .logits_rows = logits_rows_.data(),
             .num_logits = static_cast<int64_t>(logits_rows_.size()),
+            // They are gathered, so they are nobody's shard.
             .logits_tokens = TokenLayout::replicated(static_cast<int64_t>(logits_rows_.size())),
             .logits_sequences = logits_sequences_};
 }

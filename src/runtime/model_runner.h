@@ -77,9 +77,9 @@ class ModelRunner final : public ForwardRunner {
   std::vector<int32_t> token_ids_;
   std::vector<int32_t> positions_;
   std::vector<int64_t> slot_mapping_;
+  std::vector<AttentionSequence> sequences_;
   std::vector<int32_t> logits_rows_;
   std::vector<AttentionSequence> logits_sequences_;
-  std::vector<AttentionSequence> sequences_;
   ForwardBatch batch_;
 
   Buffer activations_;

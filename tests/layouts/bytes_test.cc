@@ -50,29 +50,15 @@ std::vector<std::vector<int32_t>> mixed_prompts(const GoldenCase& golden) {
   return prompts;
 }
 
-void set_arithmetic(const Arithmetic& arithmetic, EngineConfig& engine) {
+// All logits and continuations of all prompts, one after the other, as bytes.
+std::string run(const GoldenCase& golden, const std::vector<std::vector<int32_t>>& prompts,
+                const Arithmetic& arithmetic, const Layout& layout) {
+  EngineConfig engine = forward_config(prompts, kNumGreedy);
   engine.dtype = arithmetic.dtype;
   engine.kv_cache_dtype = arithmetic.kv_cache_dtype;
   engine.activation_quantization = arithmetic.quantization;
   engine.numeric_class = arithmetic.numeric_class;
   engine.indexer_dtype = arithmetic.indexer_dtype;
-}
-
-// The logits that a step gives are these rows, one after the other.
-void expect_rows(ModelRunner& runner, const StepInput& step, const std::vector<float>& rows,
-                 const char* what) {
-  const auto logits = runner.forward(step);
-  ASSERT_TRUE(logits) << what << ": " << logits.error().message;
-  ASSERT_EQ(static_cast<size_t>(logits->num_rows * logits->vocab_size), rows.size()) << what;
-  if (rows.empty()) return;
-  EXPECT_EQ(std::memcmp(logits->rows, rows.data(), rows.size() * sizeof(float)), 0) << what;
-}
-
-// All logits and continuations of all prompts, one after the other, as bytes.
-std::string run(const GoldenCase& golden, const std::vector<std::vector<int32_t>>& prompts,
-                const Arithmetic& arithmetic, const Layout& layout) {
-  EngineConfig engine = forward_config(prompts, kNumGreedy);
-  set_arithmetic(arithmetic, engine);
   engine.threads = layout.threads;
   engine.block_size = layout.block_size;
   engine.num_blocks = blocks_for_prompts(prompts, kNumGreedy, layout.block_size);
@@ -142,68 +128,6 @@ TEST_P(Bytes, InstructionSets) {
   }
 }
 
-// One step of several sequences that want all logits, the last one's, or none; then a step that
-// goes on with those without. The last layer leaves out the rows that nobody reads.
-TEST_P(Bytes, RowsThatNeedLogits) {
-  const auto prompts = prompts_of_lengths(golden_, {5, 33, 24, 48, 1});
-  const LogitsRows wanted[] = {LogitsRows::kLast, LogitsRows::kNone, LogitsRows::kAll,
-                               LogitsRows::kLast, LogitsRows::kLast};
-  EngineConfig engine = forward_config(prompts, 1);
-  set_arithmetic(GetParam(), engine);
-  engine.threads = 2;
-  const auto expected = run_prompts(golden_.folder, engine, prompts, {});
-  ASSERT_TRUE(expected) << expected.error().message;
-  NoProgress progress;
-  const auto model = load_model(golden_.folder, engine, progress);
-  ASSERT_TRUE(model) << model.error().message;
-  const int64_t vocab = model->runner->vocab_size();
-
-  StepInput step;
-  std::vector<std::vector<int32_t>> blocks;
-  for (size_t i = 0, block = 0; i < prompts.size(); ++i) {
-    blocks.emplace_back();
-    for (size_t at = 0; at < prompts[i].size(); at += 16) {
-      blocks.back().push_back(static_cast<int32_t>(block++));
-    }
-    // Of the second only what comes before its last token.
-    const std::span ids(prompts[i]);
-    step.sequences.push_back(
-        {.token_ids = wanted[i] == LogitsRows::kNone ? ids.first(ids.size() - 1) : ids,
-         .block_table = blocks.back(),
-         .logits = wanted[i]});
-  }
-  std::vector<float> rows;
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    const std::span logits((*expected)[i].logits);
-    const auto last = static_cast<size_t>(vocab);
-    if (wanted[i] == LogitsRows::kNone) continue;
-    const auto of = wanted[i] == LogitsRows::kAll ? logits : logits.last(last);
-    rows.insert(rows.end(), of.begin(), of.end());
-  }
-  expect_rows(*model->runner, step, rows, "a step of all kinds");
-
-  const auto rest = std::span(prompts[1]).last(1);
-  const StepInput next{{{.token_ids = rest, .num_computed = 32, .block_table = blocks[1]}}};
-  const std::span all((*expected)[1].logits);
-  const auto last = all.last(static_cast<size_t>(vocab));
-  expect_rows(*model->runner, next, {last.begin(), last.end()}, "after a step without logits");
-
-  // Nobody reads a row: the last layer ends with its cache write.
-  const StepInput none{{{.token_ids = std::span(prompts[1]).first(32),
-                         .block_table = blocks[1],
-                         .logits = LogitsRows::kNone}}};
-  expect_rows(*model->runner, none, {}, "a step without logits");
-  const double cost = model->runner->program().total_cost().multiply_adds;
-  expect_rows(*model->runner, next, {last.begin(), last.end()}, "after it");
-
-  // More than the head is left out.
-  StepInput all_rows = none;
-  all_rows.sequences[0].logits = LogitsRows::kAll;
-  ASSERT_TRUE(model->runner->forward(all_rows));
-  const auto head = static_cast<double>(32 * vocab * model->config.hidden_size);
-  EXPECT_LT(cost, model->runner->program().total_cost().multiply_adds - head);
-}
-
 std::vector<Arithmetic> arithmetics() {
   std::vector<Arithmetic> all;
   const DType types[] = {DType::kF32, DType::kF16, DType::kBF16};
@@ -223,6 +147,9 @@ std::vector<Arithmetic> arithmetics() {
   // All three kinds of activations in one layer: int8, bf16 and, for F16 weights, fp32.
   all.push_back({"mixed_bf16_class", "mixed_formats", DType::kF32, DType::kF16,
                  ActivationQuantization::kInt8, NumericClass::kBF16});
+  // Gate and up read fp32 here, down bf16: their outputs are packed in another kind.
+  all.push_back({"mixed_bf16_class_exact", "mixed_formats", DType::kF32, DType::kF16,
+                 ActivationQuantization::kNone, NumericClass::kBF16});
   all.push_back({"qwen2", "qwen2", DType::kBF16, DType::kI8});
   all.push_back({"qwen3", "qwen3", DType::kF16, DType::kF16});
   // Mixtures of experts, latent attention, sparse attention with each type of index keys.
