@@ -15,19 +15,6 @@ namespace {
 
 constexpr int64_t kNumGreedy = 3;
 
-// What is computed: a model and the types that change its arithmetic.
-struct Arithmetic {
-  std::string name;
-  std::string model;
-  DType dtype = DType::kF32;
-  DType kv_cache_dtype = DType::kF32;
-  ActivationQuantization quantization = ActivationQuantization::kNone;
-  NumericClass numeric_class = NumericClass::kF32;
-  DType indexer_dtype = DType::kI8;
-};
-
-std::ostream& operator<<(std::ostream& out, const Arithmetic& a) { return out << a.name; }
-
 // How it is computed.
 struct Layout {
   int threads = 1;
@@ -54,11 +41,7 @@ std::vector<std::vector<int32_t>> mixed_prompts(const GoldenCase& golden) {
 std::string run(const GoldenCase& golden, const std::vector<std::vector<int32_t>>& prompts,
                 const Arithmetic& arithmetic, const Layout& layout) {
   EngineConfig engine = forward_config(prompts, kNumGreedy);
-  engine.dtype = arithmetic.dtype;
-  engine.kv_cache_dtype = arithmetic.kv_cache_dtype;
-  engine.activation_quantization = arithmetic.quantization;
-  engine.numeric_class = arithmetic.numeric_class;
-  engine.indexer_dtype = arithmetic.indexer_dtype;
+  arithmetic.set(engine);
   engine.threads = layout.threads;
   engine.block_size = layout.block_size;
   engine.num_blocks = blocks_for_prompts(prompts, kNumGreedy, layout.block_size);

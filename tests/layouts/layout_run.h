@@ -45,6 +45,27 @@ inline bool has_numeric_class(NumericClass numeric_class) {
   return isa && has_bf16_class(*isa, features);
 }
 
+// What is computed: a model and the types that change its arithmetic.
+struct Arithmetic {
+  std::string name;
+  std::string model;
+  DType dtype = DType::kF32;
+  DType kv_cache_dtype = DType::kF32;
+  ActivationQuantization quantization = ActivationQuantization::kNone;
+  NumericClass numeric_class = NumericClass::kF32;
+  DType indexer_dtype = DType::kI8;
+
+  void set(EngineConfig& engine) const {
+    engine.dtype = dtype;
+    engine.kv_cache_dtype = kv_cache_dtype;
+    engine.activation_quantization = quantization;
+    engine.numeric_class = numeric_class;
+    engine.indexer_dtype = indexer_dtype;
+  }
+};
+
+inline std::ostream& operator<<(std::ostream& out, const Arithmetic& a) { return out << a.name; }
+
 // How a computation is laid out.
 struct RunLayout {
   std::string name;

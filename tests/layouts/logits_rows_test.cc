@@ -13,17 +13,6 @@ namespace {
 
 constexpr int kBlockSize = 16;
 
-struct LogitsCase {
-  const char* name;
-  const char* model;
-  DType cache = DType::kF32;
-  DType dtype = DType::kF32;
-  ActivationQuantization activations = ActivationQuantization::kNone;
-  NumericClass numeric_class = NumericClass::kF32;
-};
-
-std::ostream& operator<<(std::ostream& out, const LogitsCase& c) { return out << c.name; }
-
 // Prompts with the blocks of each.
 struct Prompts {
   explicit Prompts(std::vector<std::vector<int32_t>> prompt_ids) : ids(std::move(prompt_ids)) {
@@ -79,7 +68,7 @@ std::vector<double> costs_of(const Program& program, std::string_view label) {
 constexpr const char* kTailLabels[] = {"o_proj",      "gate_up",         "down_proj",
                                        "shared down", "experts gate_up", "experts down"};
 
-class RowsThatNeedLogits : public ::testing::TestWithParam<LogitsCase> {
+class RowsThatNeedLogits : public ::testing::TestWithParam<Arithmetic> {
  protected:
   void SetUp() override {
     if (!has_numeric_class(GetParam().numeric_class)) GTEST_SKIP() << "no bf16 dot products here";
@@ -89,10 +78,7 @@ class RowsThatNeedLogits : public ::testing::TestWithParam<LogitsCase> {
     EngineConfig engine = forward_config(prompts_->ids, 1);
     engine.threads = 2;
     engine.block_size = kBlockSize;
-    engine.dtype = GetParam().dtype;
-    engine.kv_cache_dtype = GetParam().cache;
-    engine.activation_quantization = GetParam().activations;
-    engine.numeric_class = GetParam().numeric_class;
+    GetParam().set(engine);
     NoProgress progress;
     auto loaded = load_model(golden->folder, engine, progress);
     ASSERT_TRUE(loaded) << loaded.error().message;
@@ -194,20 +180,20 @@ TEST_P(RowsThatNeedLogits, DumpsHaveAllRows) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, RowsThatNeedLogits,
-    ::testing::Values(LogitsCase{"llama", "llama_gqa", DType::kF16},
-                      LogitsCase{"llama_bf16_class", "llama_gqa", DType::kBF16, DType::kBF16,
+    ::testing::Values(Arithmetic{"llama", "llama_gqa", DType::kF32, DType::kF16},
+                      Arithmetic{"llama_bf16_class", "llama_gqa", DType::kBF16, DType::kBF16,
                                  ActivationQuantization::kNone, NumericClass::kBF16},
-                      LogitsCase{"mixed_int8", "mixed_formats", DType::kF16, DType::kF32,
+                      Arithmetic{"mixed_int8", "mixed_formats", DType::kF32, DType::kF16,
                                  ActivationQuantization::kInt8},
-                      LogitsCase{"qwen2", "qwen2", DType::kI8, DType::kBF16},
-                      LogitsCase{"qwen3", "qwen3", DType::kF16, DType::kF16},
-                      LogitsCase{"qwen3_moe", "qwen3_moe"},
-                      LogitsCase{"glm4_moe", "glm4_moe", DType::kI8},
-                      LogitsCase{"deepseek_v3", "deepseek_v3"},
-                      LogitsCase{"deepseek_v32", "deepseek_v32", DType::kF16},
-                      LogitsCase{"glm_shared", "glm_moe_dsa_shared", DType::kI8},
-                      LogitsCase{"glm_fp16", "glm_moe_dsa_fp16", DType::kF16, DType::kF16}),
-    [](const auto& param) { return std::string(param.param.name); });
+                      Arithmetic{"qwen2", "qwen2", DType::kBF16, DType::kI8},
+                      Arithmetic{"qwen3", "qwen3", DType::kF16, DType::kF16},
+                      Arithmetic{"qwen3_moe", "qwen3_moe"},
+                      Arithmetic{"glm4_moe", "glm4_moe", DType::kF32, DType::kI8},
+                      Arithmetic{"deepseek_v3", "deepseek_v3"},
+                      Arithmetic{"deepseek_v32", "deepseek_v32", DType::kF32, DType::kF16},
+                      Arithmetic{"glm_shared", "glm_moe_dsa_shared", DType::kF32, DType::kI8},
+                      Arithmetic{"glm_fp16", "glm_moe_dsa_fp16", DType::kF16, DType::kF16}),
+    [](const auto& param) { return param.param.name; });
 
 // The first layer is the last: what is done to the stream before its residual is added is done to
 // the rows that stay (latent attention in fp16 divides it there).

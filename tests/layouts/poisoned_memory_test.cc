@@ -15,19 +15,7 @@ namespace {
 constexpr int64_t kNumGreedy = 3;
 constexpr std::byte kPoison{0xff};
 
-struct PoisonCase {
-  const char* name;
-  const char* model;
-  DType cache = DType::kF32;
-  DType indexer = DType::kI8;
-  DType dtype = DType::kF32;
-  ActivationQuantization activations = ActivationQuantization::kNone;
-  NumericClass numeric_class = NumericClass::kF32;
-};
-
-std::ostream& operator<<(std::ostream& out, const PoisonCase& c) { return out << c.name; }
-
-class PoisonedMemory : public ::testing::TestWithParam<PoisonCase> {
+class PoisonedMemory : public ::testing::TestWithParam<Arithmetic> {
  protected:
   void SetUp() override {
     if (!has_numeric_class(GetParam().numeric_class)) GTEST_SKIP() << "no bf16 dot products here";
@@ -39,11 +27,7 @@ class PoisonedMemory : public ::testing::TestWithParam<PoisonCase> {
 
   Result<LoadedModel> load() const {
     EngineConfig engine = forward_config(prompts_, kNumGreedy);
-    engine.dtype = GetParam().dtype;
-    engine.kv_cache_dtype = GetParam().cache;
-    engine.indexer_dtype = GetParam().indexer;
-    engine.activation_quantization = GetParam().activations;
-    engine.numeric_class = GetParam().numeric_class;
+    GetParam().set(engine);
     engine.block_size = 48;  // prompts leave slots of their last block unused
     engine.num_blocks = blocks_for_prompts(prompts_, kNumGreedy, engine.block_size) + 1;
     NoProgress progress;
@@ -120,25 +104,26 @@ TEST_P(PoisonedMemory, PoisonThatIsReadShows) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, PoisonedMemory,
-    ::testing::Values(
-        PoisonCase{"llama_f32", "llama_gqa", DType::kF32},
-        PoisonCase{"llama_f16", "llama_gqa", DType::kF16},
-        PoisonCase{"qwen3_bf16", "qwen3", DType::kBF16},
-        PoisonCase{"qwen2_int8", "qwen2", DType::kI8},
-        PoisonCase{"mixed_int8", "mixed_formats", DType::kI8, DType::kI8, DType::kBF16,
-                   ActivationQuantization::kInt8},
-        PoisonCase{"qwen3_moe_f16", "qwen3_moe", DType::kF16},
-        PoisonCase{"glm4_moe_int8", "glm4_moe", DType::kI8},
-        PoisonCase{"deepseek_v3_f32", "deepseek_v3", DType::kF32},
-        PoisonCase{"deepseek_v3_bf16", "deepseek_v3", DType::kBF16, DType::kI8, DType::kBF16},
-        PoisonCase{"deepseek_v32_f16", "deepseek_v32", DType::kF16, DType::kI8},
-        PoisonCase{"deepseek_v32_int8", "deepseek_v32", DType::kI8, DType::kBF16},
-        PoisonCase{"glm_shared_f32", "glm_moe_dsa_shared", DType::kF32, DType::kF32},
-        PoisonCase{"glm_shared_int8", "glm_moe_dsa_shared", DType::kI8, DType::kI8},
-        PoisonCase{"glm_shared_bf16_class", "glm_moe_dsa_shared", DType::kBF16, DType::kI8,
-                   DType::kF32, ActivationQuantization::kNone, NumericClass::kBF16},
-        PoisonCase{"glm_fp16", "glm_moe_dsa_fp16", DType::kF16, DType::kI8, DType::kF16}),
-    [](const auto& param) { return std::string(param.param.name); });
+    ::testing::Values(Arithmetic{"llama_f32", "llama_gqa"},
+                      Arithmetic{"llama_f16", "llama_gqa", DType::kF32, DType::kF16},
+                      Arithmetic{"qwen3_bf16", "qwen3", DType::kF32, DType::kBF16},
+                      Arithmetic{"qwen2_int8", "qwen2", DType::kF32, DType::kI8},
+                      Arithmetic{"mixed_int8", "mixed_formats", DType::kBF16, DType::kI8,
+                                 ActivationQuantization::kInt8},
+                      Arithmetic{"qwen3_moe_f16", "qwen3_moe", DType::kF32, DType::kF16},
+                      Arithmetic{"glm4_moe_int8", "glm4_moe", DType::kF32, DType::kI8},
+                      Arithmetic{"deepseek_v3_f32", "deepseek_v3"},
+                      Arithmetic{"deepseek_v3_bf16", "deepseek_v3", DType::kBF16, DType::kBF16},
+                      Arithmetic{"deepseek_v32_f16", "deepseek_v32", DType::kF32, DType::kF16},
+                      Arithmetic{"deepseek_v32_int8", "deepseek_v32", DType::kF32, DType::kI8,
+                                 ActivationQuantization::kNone, NumericClass::kF32, DType::kBF16},
+                      Arithmetic{"glm_shared_f32", "glm_moe_dsa_shared", DType::kF32, DType::kF32,
+                                 ActivationQuantization::kNone, NumericClass::kF32, DType::kF32},
+                      Arithmetic{"glm_shared_int8", "glm_moe_dsa_shared", DType::kF32, DType::kI8},
+                      Arithmetic{"glm_shared_bf16_class", "glm_moe_dsa_shared", DType::kF32,
+                                 DType::kBF16, ActivationQuantization::kNone, NumericClass::kBF16},
+                      Arithmetic{"glm_fp16", "glm_moe_dsa_fp16", DType::kF16, DType::kF16}),
+    [](const auto& param) { return param.param.name; });
 
 }  // namespace
 }  // namespace millrace
